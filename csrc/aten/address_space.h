@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace torch_tpu::aten {
+
+// Addresses for storages: reserved, never mapped, so that PyTorch's overlap checks work on data_ptr and
+// a stray access faults instead of reading something. Thread-safe.
+class AddressSpace {
+ public:
+  static AddressSpace& Get();
+  // A unique range of at least `bytes` bytes, 64-byte aligned, never null.
+  void* Take(size_t bytes);
+  void Give(void* address, size_t bytes);
+  bool Contains(const void* address) const;
+
+ private:
+  AddressSpace();
+  uintptr_t base_ = 0;
+  size_t size_ = 0;
+};
+
+}  // namespace torch_tpu::aten

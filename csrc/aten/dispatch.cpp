@@ -1,0 +1,480 @@
+#include "aten/dispatch.h"
+
+#include <ATen/Context.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+
+#include "aten/errors.h"
+#include "aten/generator.h"
+#include "aten/plan.h"
+#include "aten/resize.h"
+#include "aten/shape_inference.h"
+#include "aten/storage.h"
+#include "trace/runtime.h"
+#include "trace/signature.h"
+#include "trace/trace.h"
+
+namespace torch_tpu::aten {
+namespace {
+
+using torch::jit::Stack;
+using trace::Signature;
+using trace::ValuePtr;
+
+trace::SignatureCache<Plan>& Plans() {
+  static auto* plans = new trace::SignatureCache<Plan>;
+  return *plans;
+}
+
+std::atomic<int64_t> hits{0}, misses{0};
+
+// Tags that keep the words of different kinds of arguments apart.
+constexpr uint64_t kNone = 0xA100, kNumberTag = 0xA200, kListTag = 0xA300, kIntTag = 0xA400,
+                   kDoubleTag = 0xA500, kStringTag = 0xA600, kOtherTag = 0xA700;
+constexpr uint64_t kViewFlag = uint64_t{1} << 63, kEmptyFlag = uint64_t{1} << 62;
+
+uint64_t Bits(double value) {
+  uint64_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+void AddStatic(Signature& signature, const c10::IValue& value) {
+  if (value.isNone()) {
+    signature.Add(kNone);
+  } else if (value.isInt()) {
+    signature.Add(kIntTag);
+    signature.Add(static_cast<uint64_t>(value.toInt()));
+  } else if (value.isBool()) {
+    signature.Add(kIntTag + 1 + value.toBool());
+  } else if (value.isDouble()) {
+    signature.Add(kDoubleTag);
+    signature.Add(Bits(value.toDouble()));
+  } else if (value.isComplexDouble()) {
+    signature.Add(kDoubleTag + 1);
+    signature.Add(Bits(value.toComplexDouble().real()));
+    signature.Add(Bits(value.toComplexDouble().imag()));
+  } else if (value.isString()) {
+    const std::string& text = value.toStringRef();
+    signature.Add(kStringTag + (text.size() << 16));
+    for (size_t i = 0; i < text.size(); i += 8) {
+      uint64_t word = 0;
+      std::memcpy(&word, text.data() + i, std::min<size_t>(8, text.size() - i));
+      signature.Add(word);
+    }
+  } else if (value.isList()) {
+    const auto elements = value.toListRef();
+    signature.Add(kListTag + (elements.size() << 16));
+    for (const c10::IValue& element : elements) AddStatic(signature, element);
+  } else if (value.isDevice() || value.isGenerator()) {
+    signature.Add(kOtherTag);
+  } else {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "tpu: argument of type ", value.tagKind(),
+                                " is not supported");
+  }
+}
+
+void AddTensor(Signature& signature, const GatheredTensor& gathered) {
+  const c10::TensorImpl& impl = *gathered.tensor->unsafeGetTensorImpl();
+  const trace::Type* base = gathered.value ? gathered.value->type() : nullptr;
+  const c10::IntArrayRef sizes = impl.sizes();
+  const auto dtype = static_cast<uint64_t>(c10::typeMetaToScalarType(impl.dtype()));
+  const uint64_t bits = uint64_t{gathered.tensor->is_conj()} | uint64_t{gathered.tensor->is_neg()}
+                                                                   << 1;
+  if (base != nullptr && bits == 0 && impl.storage_offset() == 0 && impl.is_contiguous() &&
+      sizes.equals(base->dims) &&
+      lowering::ToDType(static_cast<c10::ScalarType>(dtype)) == base->dtype) {
+    signature.Add(reinterpret_cast<uint64_t>(base));
+    return;
+  }
+  if (base != nullptr) {
+    signature.Add(reinterpret_cast<uint64_t>(base) | kViewFlag);
+  } else {
+    signature.Add(gathered.tensor->storage().nbytes() | kViewFlag | kEmptyFlag);
+  }
+  const bool contiguous = impl.is_contiguous();
+  signature.Add(dtype | bits << 8 | uint64_t{contiguous} << 10 | sizes.size() << 16);
+  for (int64_t d : sizes) signature.Add(static_cast<uint64_t>(d));
+  if (!contiguous) {
+    for (int64_t d : impl.strides()) signature.Add(static_cast<uint64_t>(d));
+  }
+  signature.Add(static_cast<uint64_t>(impl.storage_offset()));
+}
+
+void AddNumber(Signature& signature, const GatheredNumber& number) {
+  signature.Add(kNumberTag + static_cast<uint64_t>(number.dtype) * 4 + number.tensor * 2 +
+                number.wrapped);
+}
+
+bool IsSpecial(const std::vector<double>* specialize, const c10::Scalar& number) {
+  if (specialize == nullptr || number.isComplex()) return false;
+  const double value = number.toDouble();
+  return std::find(specialize->begin(), specialize->end(), value) != specialize->end();
+}
+
+c10::ScalarType NumberType(const c10::Scalar& number) {
+  if (number.isComplex()) return c10::ScalarType::ComplexDouble;
+  if (number.isFloatingPoint()) return c10::ScalarType::Double;
+  if (number.isBoolean()) return c10::ScalarType::Bool;
+  return c10::ScalarType::Long;
+}
+
+[[noreturn]] void DeviceMismatch(const OperatorEntry& entry, c10::Device first,
+                                 c10::Device second, const std::string& argument) {
+  TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two "
+              "devices, ", first, " and ", second, "! (when checking argument for argument ",
+              argument, " in method aten::", entry.name, ")");
+}
+
+// Collects the tensors of one argument. A 0-d CPU tensor counts as a number.
+void GatherTensor(const OperatorEntry& entry, size_t argument, const at::Tensor& tensor,
+                  Gathered& gathered) {
+  if (C10_LIKELY(tensor.device().is_privateuseone())) {
+    const c10::DeviceIndex index = tensor.device().index();
+    if (gathered.device < 0) {
+      gathered.device = index;
+    } else if (C10_UNLIKELY(gathered.device != index)) {
+      DeviceMismatch(entry, c10::Device(c10::DeviceType::PrivateUse1, gathered.device),
+                     tensor.device(), entry.op->schema().arguments()[argument].name());
+    }
+    if (C10_UNLIKELY(tensor.layout() != c10::kStrided)) {
+      TORCH_CHECK_NOT_IMPLEMENTED(false, "aten::", entry.name, ": ", tensor.layout(),
+                                  " tensors are not supported on tpu");
+    }
+    gathered.inputs.push_back({static_cast<int>(gathered.tensors.size()), -1});
+    gathered.tensors.push_back(
+        {&tensor, &StateOf(tensor), nullptr, entry.arguments[argument].written});
+    return;
+  }
+  if (tensor.dim() == 0 && tensor.device().is_cpu() && !entry.arguments[argument].written) {
+    gathered.inputs.push_back({-1, static_cast<int>(gathered.numbers.size())});
+    gathered.numbers.push_back({tensor.item(), tensor.scalar_type(), true,
+                                tensor.unsafeGetTensorImpl()->is_wrapped_number()});
+    return;
+  }
+  DeviceMismatch(entry, c10::Device(c10::DeviceType::PrivateUse1,
+                                    std::max<c10::DeviceIndex>(gathered.device, 0)),
+                 tensor.device(), entry.op->schema().arguments()[argument].name());
+}
+
+void GatherNumber(const ArgumentPlan& plan, const c10::IValue& value, Gathered& gathered) {
+  const c10::Scalar number = value.toScalar();
+  gathered.inputs.push_back({-1, static_cast<int>(gathered.numbers.size())});
+  gathered.numbers.push_back({number, NumberType(number), false, true, plan.is_float});
+}
+
+void Gather(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arguments,
+            Gathered& gathered) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue& value = arguments[i];
+    switch (entry.arguments[i].kind) {
+      case ArgumentKind::kTensor:
+        if (value.isTensor() && value.toTensor().defined()) {
+          GatherTensor(entry, i, value.toTensor(), gathered);
+        }
+        break;
+      case ArgumentKind::kTensorList:
+        if (!value.isList()) break;
+        for (const c10::IValue& element : value.toListRef()) {
+          if (element.isTensor() && element.toTensor().defined()) {
+            GatherTensor(entry, i, element.toTensor(), gathered);
+          }
+        }
+        break;
+      case ArgumentKind::kNumber:
+        if (!value.isNone() && !IsSpecial(entry.arguments[i].specialize, value.toScalar())) {
+          GatherNumber(entry.arguments[i], value, gathered);
+        }
+        break;
+      case ArgumentKind::kNumberList:
+        if (!value.isList()) break;
+        for (const c10::IValue& element : value.toListRef()) {
+          GatherNumber(entry.arguments[i], element, gathered);
+        }
+        break;
+      default:
+        break;
+    }
+  }
+}
+
+// With the values of all tensors known.
+void BuildSignature(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arguments,
+                    const Gathered& gathered, Signature& signature) {
+  signature.Clear();
+  uint64_t first = reinterpret_cast<uint64_t>(&entry);
+  if (entry.uses_dots) {
+    first |= static_cast<uint64_t>(at::globalContext().float32MatmulPrecision()) << 56;
+  }
+  signature.Add(first);
+  size_t tensor = 0, number = 0;
+  auto add_tensor = [&](const c10::IValue& value) {
+    if (!value.isTensor() || !value.toTensor().defined()) {
+      signature.Add(kNone);
+    } else if (value.toTensor().device().is_privateuseone()) {
+      AddTensor(signature, gathered.tensors[tensor++]);
+    } else {
+      AddNumber(signature, gathered.numbers[number++]);
+    }
+  };
+  auto add_number = [&](const std::vector<double>* specialize, const c10::IValue& value) {
+    if (value.isNone()) {
+      signature.Add(kNone);
+    } else if (IsSpecial(specialize, value.toScalar())) {
+      AddStatic(signature, value);
+    } else {
+      AddNumber(signature, gathered.numbers[number++]);
+    }
+  };
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue& value = arguments[i];
+    switch (entry.arguments[i].kind) {
+      case ArgumentKind::kTensor:
+        add_tensor(value);
+        break;
+      case ArgumentKind::kTensorList:
+      case ArgumentKind::kNumberList: {
+        if (!value.isList()) {
+          signature.Add(kNone);
+          break;
+        }
+        const auto elements = value.toListRef();
+        signature.Add(kListTag + (elements.size() << 16));
+        for (const c10::IValue& element : elements) {
+          if (entry.arguments[i].kind == ArgumentKind::kTensorList) {
+            add_tensor(element);
+          } else {
+            add_number(nullptr, element);
+          }
+        }
+        break;
+      }
+      case ArgumentKind::kNumber:
+        add_number(entry.arguments[i].specialize, value);
+        break;
+      case ArgumentKind::kStatic:
+        AddStatic(signature, value);
+        break;
+      case ArgumentKind::kGenerator:
+      case ArgumentKind::kIgnored:
+        break;
+    }
+  }
+}
+
+// The written storages of a call, locked in address order.
+class WriteLocks {
+ public:
+  ~WriteLocks() { Unlock(); }
+  void Lock(Gathered& gathered) {
+    for (GatheredTensor& t : gathered.tensors) {
+      if (t.written) states_.push_back(t.state);
+    }
+    std::sort(states_.begin(), states_.end());
+    states_.erase(std::unique(states_.begin(), states_.end()), states_.end());
+    for (StorageState* state : states_) state->lock.lock();
+  }
+  bool Holds(StorageState* state) const {
+    return states_.size() <= 8
+               ? std::find(states_.begin(), states_.end(), state) != states_.end()
+               : std::binary_search(states_.begin(), states_.end(), state);
+  }
+  void Unlock() {
+    for (StorageState* state : states_) state->lock.unlock();
+    states_.clear();
+  }
+
+ private:
+  c10::SmallVector<StorageState*, 4> states_;
+};
+
+void ReadUnwritten(Gathered& gathered) {
+  for (GatheredTensor& t : gathered.tensors) {
+    if (t.written) continue;
+    std::lock_guard guard(t.state->lock);
+    t.value = t.state->value;
+  }
+}
+
+trace::HostNumber ToHostNumber(const c10::Scalar& number, trace::DType dtype) {
+  trace::HostNumber host;
+  host.dtype = dtype;
+  if (stablehlo::IsComplex(dtype)) {
+    const auto value = number.toComplexDouble();
+    host.real = value.real();
+    host.imag = value.imag();
+  } else if (stablehlo::IsFloat(dtype)) {
+    host.real = number.isComplex() ? number.toComplexDouble().real() : number.toDouble();
+  } else if (dtype == trace::DType::kPred) {
+    host.integer = number.isFloatingPoint() ? number.toDouble() != 0 : number.toLong() != 0;
+  } else if (number.isFloatingPoint()) {
+    host.integer = static_cast<int64_t>(number.toDouble());
+  } else {
+    host.integer = number.isUnsigned() ? static_cast<int64_t>(number.toUInt64())
+                                       : number.toLong();
+  }
+  return host;
+}
+
+// A random call's seed and offset as parameters.
+void AddRandomState(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arguments,
+                    const Plan& plan, trace::Device& device,
+                    c10::SmallVectorImpl<ValuePtr>& inputs) {
+  std::optional<at::Generator> generator;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (entry.arguments[i].kind == ArgumentKind::kGenerator && arguments[i].isGenerator()) {
+      generator = arguments[i].toGenerator();
+    }
+  }
+  if (trace::Trace::Current() != nullptr) {
+    throw trace::CaptureAborted(entry.name + " draws random numbers");
+  }
+  const auto [seed, offset] = DrawPhilox(generator, device.index(), plan.draws);
+  static const trace::Type* type = trace::Intern({trace::DType::kU64, {}});
+  inputs.push_back(device.FromHost(type, &seed));
+  inputs.push_back(device.FromHost(type, &offset));
+}
+
+void PushResults(const Plan& plan, c10::SmallVectorImpl<ValuePtr>& results,
+                 c10::DeviceIndex device, size_t num_arguments, Stack* stack) {
+  auto make = [&](int i) {
+    const Output& out = plan.outputs[i];
+    return MakeTensor(out.sizes, out.strides, out.dtype, device, out.bytes,
+                      std::move(results[i]));
+  };
+  if (C10_LIKELY(plan.returns.size() == 1 && plan.returns[0].kind == Return::Kind::kTensor &&
+                 plan.returns[0].first >= 0)) {
+    at::Tensor result = make(plan.returns[0].first);
+    torch::jit::drop(*stack, num_arguments);
+    stack->emplace_back(std::move(result));
+    return;
+  }
+  c10::SmallVector<c10::IValue, 4> returned;
+  const auto arguments = torch::jit::last(*stack, num_arguments);
+  for (const Return& ret : plan.returns) {
+    switch (ret.kind) {
+      case Return::Kind::kTensor:
+        returned.emplace_back(ret.first >= 0 ? make(ret.first) : at::Tensor());
+        break;
+      case Return::Kind::kTensorList: {
+        c10::List<at::Tensor> list;
+        list.reserve(ret.count);
+        for (int i = 0; i < ret.count; ++i) list.push_back(make(ret.first + i));
+        returned.emplace_back(std::move(list));
+        break;
+      }
+      case Return::Kind::kArgument:
+        returned.emplace_back(arguments[ret.argument]);
+        break;
+      case Return::Kind::kConstant:
+        returned.emplace_back(ret.constant);
+        break;
+    }
+  }
+  torch::jit::drop(*stack, num_arguments);
+  for (auto& value : returned) stack->emplace_back(std::move(value));
+}
+
+void ReturnOutArguments(const OperatorEntry& entry, Stack* stack) {
+  const size_t n = entry.arguments.size();
+  std::vector<c10::IValue> outs;
+  const auto arguments = torch::jit::last(*stack, n);
+  const size_t returns = entry.op->schema().returns().size();
+  for (size_t i = 0; i < n && outs.size() < returns; ++i) {
+    if (entry.arguments[i].written) outs.push_back(arguments[i]);
+  }
+  torch::jit::drop(*stack, n);
+  for (auto& out : outs) stack->emplace_back(std::move(out));
+}
+
+}  // namespace
+
+DispatchCounts Dispatches() { return {hits.load(), misses.load()}; }
+
+void RuleKernel::operator()(const c10::OperatorHandle&, c10::DispatchKeySet, Stack* stack) {
+  const OperatorEntry& entry = *entry_;
+  if (C10_UNLIKELY(ProbingShapes() && entry.form == Form::kOut)) {
+    ReturnOutArguments(entry, stack);
+    return;
+  }
+  const size_t n = entry.arguments.size();
+  thread_local Signature signature;
+  for (int attempt = 0;; ++attempt) {
+    const auto arguments = torch::jit::last(*stack, n);
+    Gathered gathered;
+    Gather(entry, arguments, gathered);
+    ReadUnwritten(gathered);
+    WriteLocks locks;
+    if (entry.writes) {
+      locks.Lock(gathered);
+      for (GatheredTensor& t : gathered.tensors) {
+        if (t.written || locks.Holds(t.state)) t.value = t.state->value;
+      }
+    }
+    BuildSignature(entry, arguments, gathered, signature);
+    Plan* plan = Plans().Find(signature);
+    if (C10_UNLIKELY(plan == nullptr)) {
+      locks.Unlock();  // planning may run Python
+      const Signature key = signature;
+      auto made = Guarded([&] { return MakePlan(entry, *stack, gathered); },
+                          Describe(entry, arguments));
+      misses.fetch_add(1, std::memory_order_relaxed);
+      Plans().Insert(key, std::move(made));
+      if (entry.writes) continue;  // another thread may have written meanwhile
+      plan = Plans().Find(key);
+    } else {
+      hits.fetch_add(attempt == 0, std::memory_order_relaxed);
+    }
+    if (C10_UNLIKELY(!plan->resize.empty())) {
+      locks.Unlock();
+      for (const auto& [tensor, sizes] : plan->resize) {
+        ResizeOutput(*gathered.tensors[tensor].tensor, sizes);
+      }
+      continue;
+    }
+    c10::SmallVector<ValuePtr, 8> results(plan->outputs.size());
+    const c10::DeviceIndex device_index = std::max<c10::DeviceIndex>(gathered.device, 0);
+    if (C10_LIKELY(!plan->nothing_to_do)) {
+      trace::Device& device = trace::Runtime::Get().device(device_index);
+      c10::SmallVector<ValuePtr, 8> inputs;
+      for (const Gathered::Input& input : gathered.inputs) {
+        if (input.number >= 0) {
+          inputs.push_back(device.Number(ToHostNumber(gathered.numbers[input.number].number,
+                                                      plan->number_dtypes[input.number])));
+          continue;
+        }
+        GatheredTensor& t = gathered.tensors[input.tensor];
+        if (!t.value) continue;  // never written to: not a parameter
+        t.input = static_cast<int>(inputs.size());
+        inputs.push_back(std::move(t.value));
+      }
+      if (plan->random) AddRandomState(entry, arguments, *plan, device, inputs);
+      try {
+        // Written storages give their reference away, so that the buffer can be donated.
+        if (entry.writes) {
+          for (GatheredTensor& t : gathered.tensors) {
+            if (t.written) t.state->value.reset();
+          }
+        }
+        trace::Run(plan->operation, device, inputs, entry.writes, results.data());
+      } catch (...) {
+        for (GatheredTensor& t : gathered.tensors) {
+          if (t.written && t.input >= 0) t.state->value = inputs[t.input];
+        }
+        locks.Unlock();
+        RethrowAsTorchError(Describe(entry, arguments));
+      }
+      for (size_t i = 0; i < plan->outputs.size(); ++i) {
+        if (plan->outputs[i].fresh) continue;
+        gathered.tensors[plan->outputs[i].tensor].state->value = std::move(results[i]);
+      }
+      locks.Unlock();
+    }
+    PushResults(*plan, results, device_index, n, stack);
+    return;
+  }
+}
+
+}  // namespace torch_tpu::aten

@@ -1,0 +1,510 @@
+#include "aten/plan.h"
+
+#include <ATen/Context.h>
+#include <ATen/MemoryOverlap.h>
+
+#include <sstream>
+
+#include "aten/shape_inference.h"
+#include "trace/runtime.h"
+#include "trace/view.h"
+
+namespace torch_tpu::aten {
+namespace {
+
+using lowering::ArgumentSpec;
+using lowering::CallSpec;
+using lowering::DType;
+using lowering::ResultSpec;
+using lowering::TensorSpec;
+using trace::Type;
+using trace::ViewSpec;
+
+// How the value of one input of a rule comes from the operation's parameters.
+struct InputSource {
+  int parameter = -1;  // -1: never written, reads as zeros
+  bool number = false;
+  ViewSpec view;
+};
+
+// Where one result of a rule goes.
+struct ResultTarget {
+  bool fresh = true;
+  DType dtype = DType::kF32;  // of the tensor
+  ViewSpec view;
+  Type after;          // the storage's value after the write
+  int parameter = -1;  // the storage's value before
+};
+
+stablehlo::Precision DotPrecision() {
+  switch (at::globalContext().float32MatmulPrecision()) {
+    case at::Float32MatmulPrecision::HIGHEST:
+      return stablehlo::Precision::kHighest;
+    case at::Float32MatmulPrecision::HIGH:
+      return stablehlo::Precision::kHigh;
+    case at::Float32MatmulPrecision::MEDIUM:
+      return stablehlo::Precision::kDefault;
+  }
+  return stablehlo::Precision::kHighest;
+}
+
+Type TypeOf(const ResultSpec& result) {
+  return {lowering::ToDType(result.dtype), result.sizes};
+}
+
+// Arguments of the functional form: those of an out= form without the out= ones. A rule for an out= form
+// alone speaks of that form, whose result's dtype is the out= argument's.
+std::vector<c10::IValue> FunctionalArguments(const OperatorEntry& entry,
+                                             c10::ArrayRef<c10::IValue> arguments) {
+  if (!entry.functional) return arguments.vec();
+  std::vector<c10::IValue> functional;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!entry.arguments[i].out) functional.push_back(arguments[i]);
+  }
+  return functional;
+}
+
+// The written tensors, in schema order, lists flattened: indices into Gathered::tensors.
+std::vector<int> WrittenTensors(const Gathered& gathered) {
+  std::vector<int> written;
+  for (size_t i = 0; i < gathered.tensors.size(); ++i) {
+    if (gathered.tensors[i].written) written.push_back(static_cast<int>(i));
+  }
+  return written;
+}
+
+ResultSpec SpecOf(const at::Tensor& tensor) {
+  return {tensor.scalar_type(), tensor.sizes().vec(), tensor.strides().vec(), true};
+}
+
+// True where an in-place operator's results are simply its written arguments: mutating-only operators
+// and lists of tensors.
+bool ResultsAreWritten(const OperatorEntry& entry) {
+  if (entry.form != Form::kInplace) return false;
+  int written = 0;
+  bool list = false;
+  for (const ArgumentPlan& argument : entry.arguments) {
+    written += argument.written;
+    list |= argument.written && argument.kind == ArgumentKind::kTensorList;
+  }
+  return list || written > 1 || (!entry.functional && entry.rule->shape == nullptr);
+}
+
+void CheckWritable(const OperatorEntry& entry, const ResultSpec& result, const at::Tensor& target) {
+  if (entry.rule->any_out_dtype) return;
+  TORCH_CHECK(c10::canCast(result.dtype, target.scalar_type()), "result type ",
+              c10::toString(result.dtype), " can't be cast to the desired output type ",
+              c10::toString(target.scalar_type()));
+}
+
+std::string ShapeText(c10::IntArrayRef sizes) {
+  std::ostringstream text;
+  text << sizes;
+  return text.str();
+}
+
+// Builds the call's spec: argument by argument what the rule may know.
+CallSpec MakeCallSpec(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arguments) {
+  CallSpec spec;
+  spec.name = entry.rule->op;
+  spec.target = trace::Runtime::Get().target();
+  spec.precision = DotPrecision();
+  spec.deterministic = at::globalContext().deterministicAlgorithms();
+  auto tensor_spec = [](const c10::IValue& value) {
+    TensorSpec tensor;
+    if (!value.isTensor() || !value.toTensor().defined()) return tensor;
+    const at::Tensor& t = value.toTensor();
+    tensor.defined = true;
+    tensor.type = {lowering::ToDType(t.scalar_type()), t.sizes().vec()};
+    tensor.wrapped_number = t.unsafeGetTensorImpl()->is_wrapped_number();
+    return tensor;
+  };
+  auto number_kind = [](const c10::IValue& value) {
+    if (value.isComplexDouble()) return DType::kC128;
+    if (value.isDouble()) return DType::kF64;
+    if (value.isBool()) return DType::kPred;
+    return DType::kS64;
+  };
+  auto special = [](const ArgumentPlan& plan, const c10::IValue& value) {
+    if (plan.specialize == nullptr || value.isComplexDouble()) return false;
+    const double number = value.toScalar().toDouble();
+    for (double s : *plan.specialize) {
+      if (s == number) return true;
+    }
+    return false;
+  };
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const ArgumentPlan& plan = entry.arguments[i];
+    if (plan.out) continue;
+    const c10::IValue& value = arguments[i];
+    ArgumentSpec argument;
+    argument.name = entry.op->schema().arguments()[i].name();
+    switch (plan.kind) {
+      case ArgumentKind::kTensor:
+        argument.tensors.push_back(tensor_spec(value));
+        argument.kind = argument.tensors[0].defined ? ArgumentSpec::Kind::kTensor
+                                                    : ArgumentSpec::Kind::kNone;
+        break;
+      case ArgumentKind::kTensorList:
+        argument.kind =
+            value.isList() ? ArgumentSpec::Kind::kTensorList : ArgumentSpec::Kind::kNone;
+        if (value.isList()) {
+          for (const c10::IValue& element : value.toListRef()) {
+            argument.tensors.push_back(tensor_spec(element));
+          }
+        }
+        break;
+      case ArgumentKind::kNumber:
+        if (value.isNone()) {
+          argument.kind = ArgumentSpec::Kind::kNone;
+        } else if (special(plan, value)) {
+          argument.kind = ArgumentSpec::Kind::kConstant;
+          argument.constant = value;
+          argument.number_kinds.push_back(number_kind(value));
+        } else {
+          argument.kind = ArgumentSpec::Kind::kScalar;
+          argument.number_kinds.push_back(number_kind(value));
+          argument.tensors.emplace_back();
+        }
+        break;
+      case ArgumentKind::kNumberList:
+        argument.kind = value.isList() ? ArgumentSpec::Kind::kScalar : ArgumentSpec::Kind::kNone;
+        if (value.isList()) {
+          for (const c10::IValue& element : value.toListRef()) {
+            argument.number_kinds.push_back(number_kind(element));
+            argument.tensors.emplace_back();
+          }
+        }
+        break;
+      case ArgumentKind::kStatic:
+        argument.kind =
+            value.isNone() ? ArgumentSpec::Kind::kNone : ArgumentSpec::Kind::kConstant;
+        argument.constant = value;
+        if (value.isDouble() || value.isInt() || value.isBool() || value.isComplexDouble()) {
+          argument.number_kinds.push_back(number_kind(value));
+        }
+        break;
+      case ArgumentKind::kGenerator:
+      case ArgumentKind::kIgnored:
+        argument.kind = ArgumentSpec::Kind::kNone;
+        break;
+    }
+    spec.arguments.push_back(std::move(argument));
+  }
+  return spec;
+}
+
+// Dtype in which run-time numbers reach the rule.
+DType NumberType(const OperatorEntry& entry, const CallSpec& spec, const GatheredNumber& number) {
+  if (number.tensor && !number.wrapped) return lowering::ToDType(number.dtype);
+  if (entry.rule->scalars_as_self) {
+    for (const ArgumentSpec& argument : spec.arguments) {
+      if (argument.kind == ArgumentSpec::Kind::kTensor ||
+          (argument.kind == ArgumentSpec::Kind::kTensorList && !argument.tensors.empty())) {
+        return lowering::ComputeType(argument.tensors[0].type.dtype);
+      }
+    }
+  }
+  if (number.schema_float) return DType::kF64;
+  DType compute = lowering::ComputeType(lowering::ToDType(spec.PromotedType()));
+  // A float may go to a result of integers (an eps, a probability): keep its fraction.
+  if (number.dtype == c10::ScalarType::Double && !stablehlo::IsFloat(compute) &&
+      !stablehlo::IsComplex(compute)) {
+    compute = DType::kF32;
+  }
+  // An int may be wider than the result it is combined into.
+  if (number.dtype == c10::ScalarType::Long && stablehlo::IsInteger(compute)) return DType::kS64;
+  return compute;
+}
+
+}  // namespace
+
+std::string Describe(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arguments) {
+  std::ostringstream text;
+  text << "aten::" << entry.name << "(";
+  bool first = true;
+  auto tensor = [&](const at::Tensor& t) {
+    text << c10::toString(t.scalar_type()) << t.sizes();
+  };
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue& value = arguments[i];
+    if (value.isNone()) continue;
+    if (!first) text << ", ";
+    first = false;
+    text << entry.op->schema().arguments()[i].name() << ": ";
+    if (value.isTensor()) {
+      if (value.toTensor().defined()) {
+        tensor(value.toTensor());
+      } else {
+        text << "undefined";
+      }
+    } else if (value.isTensorList() || value.isOptionalTensorList()) {
+      text << "[";
+      size_t count = 0;
+      ForEachTensor(value, [&](const at::Tensor& t) {
+        if (count++ < 4 && t.defined()) {
+          if (count > 1) text << ", ";
+          tensor(t);
+        }
+      });
+      text << (count > 4 ? ", ...]" : "]");
+    } else if (value.isScalar() || value.isString() || value.isIntList()) {
+      text << value;
+    } else {
+      text << value.tagKind();
+    }
+  }
+  text << ")";
+  return text.str();
+}
+
+std::unique_ptr<Plan> MakePlan(const OperatorEntry& entry, const torch::jit::Stack& stack,
+                               const Gathered& gathered) {
+  const auto arguments = torch::jit::last(stack, entry.arguments.size());
+  auto plan = std::make_unique<Plan>();
+  const std::vector<int> written = WrittenTensors(gathered);
+  const size_t also = entry.rule->also_writes.size();
+
+  // --- what PyTorch says of the results
+  Inferred inferred;
+  if (ResultsAreWritten(entry)) {
+    for (int i : written) inferred.results.push_back(SpecOf(*gathered.tensors[i].tensor));
+  } else {
+    CheckInplace(entry, arguments);
+    inferred = InferFunctional(entry, FunctionalArguments(entry, arguments));
+  }
+  const size_t num_results = inferred.results.size();
+
+  // --- outputs: fresh tensors, or writes through the views of the written ones
+  std::vector<ResultTarget> targets;
+  size_t next_written = 0;
+  for (size_t r = 0; r < num_results; ++r) {
+    const ResultSpec& result = inferred.results[r];
+    ResultTarget target;
+    Output output;
+    if (entry.form == Form::kFunctional) {
+      if (!result.defined) {
+        targets.push_back({});
+        plan->outputs.emplace_back();
+        continue;
+      }
+      output.dtype = c10::scalarTypeToTypeMeta(result.dtype);
+      output.sizes.assign(result.sizes.begin(), result.sizes.end());
+      output.strides.assign(result.strides.begin(), result.strides.end());
+      output.bytes = StorageBytes(result.sizes, result.strides, output.dtype.itemsize());
+      target.dtype = lowering::ToDType(result.dtype);
+      target.view = {target.dtype, result.sizes, result.strides};
+      target.after =
+          trace::BaseAfterWrite(nullptr, target.view, static_cast<int64_t>(output.bytes));
+    } else {
+      TORCH_INTERNAL_ASSERT(next_written < written.size(), entry.name,
+                            ": more results than written arguments");
+      const int index = written[next_written++];
+      const at::Tensor& tensor = *gathered.tensors[index].tensor;
+      CheckWritable(entry, result, tensor);
+      if (!tensor.sizes().equals(result.sizes)) {
+        if (entry.form == Form::kOut) {
+          plan->resize.emplace_back(index, result.sizes);
+          continue;
+        }
+        TORCH_CHECK(false, "output with shape ", ShapeText(tensor.sizes()),
+                    " doesn't match the broadcast shape ", ShapeText(result.sizes));
+      }
+      output.fresh = false;
+      output.tensor = index;
+    }
+    targets.push_back(std::move(target));
+    plan->outputs.push_back(std::move(output));
+  }
+  if (!plan->resize.empty()) return plan;
+  // Arguments the rule writes without the schema saying so come last.
+  if (also > 0 && entry.form == Form::kFunctional) {
+    for (int index : written) {
+      Output output;
+      output.fresh = false;
+      output.tensor = index;
+      plan->outputs.push_back(std::move(output));
+      targets.emplace_back();
+    }
+  }
+  for (size_t i = 0; i < plan->outputs.size(); ++i) {
+    Output& output = plan->outputs[i];
+    if (output.fresh) continue;
+    const GatheredTensor& t = gathered.tensors[output.tensor];
+    at::assert_no_internal_overlap(*t.tensor);
+    ResultTarget& target = targets[i];
+    target.fresh = false;
+    target.view = ViewOf(*t.tensor);
+    target.dtype = target.view.dtype;
+    target.after = trace::BaseAfterWrite(t.value ? t.value->type() : nullptr, target.view,
+                                         static_cast<int64_t>(t.tensor->storage().nbytes()));
+  }
+
+  // --- returns
+  if (entry.form == Form::kFunctional) {
+    int next = 0;
+    for (const InferredReturn& ret : inferred.returns) {
+      Return r;
+      r.constant = ret.constant;
+      r.first = next;
+      r.count = ret.count;
+      switch (ret.kind) {
+        case InferredReturn::Kind::kTensor:
+          r.kind = Return::Kind::kTensor;
+          if (!inferred.results[next].defined) r.first = -1;
+          break;
+        case InferredReturn::Kind::kTensorList: r.kind = Return::Kind::kTensorList; break;
+        case InferredReturn::Kind::kConstant: r.kind = Return::Kind::kConstant; break;
+      }
+      next += ret.count;
+      plan->returns.push_back(std::move(r));
+    }
+  } else {
+    size_t argument = 0;
+    for (size_t r = 0; r < entry.op->schema().returns().size(); ++r) {
+      while (argument < entry.arguments.size() && !entry.arguments[argument].written) ++argument;
+      Return ret;
+      ret.kind = Return::Kind::kArgument;
+      ret.argument = static_cast<int>(argument++);
+      plan->returns.push_back(std::move(ret));
+    }
+  }
+
+  // --- the call as the rule sees it
+  auto spec = std::make_shared<CallSpec>(MakeCallSpec(entry, arguments));
+  for (const ResultSpec& result : inferred.results) {
+    TensorSpec tensor;
+    tensor.defined = result.defined;
+    if (result.defined) tensor.type = TypeOf(result);
+    spec->results.push_back(std::move(tensor));
+  }
+
+  // --- parameters: one for each written-to storage and each number, in argument order
+  std::vector<const Type*> parameters;
+  std::vector<InputSource> sources;
+  std::vector<int> parameter_of(gathered.tensors.size(), -1);
+  // CallSpec leaves out= arguments out, so their values are no inputs of the rule; they may still be
+  // parameters, as the storage that is written through a view.
+  std::vector<bool> is_out(gathered.tensors.size(), false);
+  {
+    size_t tensor = 0;
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      if (entry.arguments[i].kind != ArgumentKind::kTensor &&
+          entry.arguments[i].kind != ArgumentKind::kTensorList) {
+        continue;
+      }
+      ForEachTensor(arguments[i], [&](const at::Tensor& t) {
+        if (!t.defined() || !t.device().is_privateuseone()) return;
+        is_out[tensor++] = entry.arguments[i].out;
+      });
+    }
+  }
+  plan->number_dtypes.resize(gathered.numbers.size());
+  for (const Gathered::Input& input : gathered.inputs) {
+    InputSource source;
+    if (input.number >= 0) {
+      const DType dtype = NumberType(entry, *spec, gathered.numbers[input.number]);
+      plan->number_dtypes[input.number] = dtype;
+      source.number = true;
+      source.parameter = static_cast<int>(parameters.size());
+      parameters.push_back(trace::Intern({dtype, {}}));
+      sources.push_back(std::move(source));
+      continue;
+    }
+    const GatheredTensor& t = gathered.tensors[input.tensor];
+    source.view = ViewOf(*t.tensor);
+    if (t.value) {
+      source.parameter = static_cast<int>(parameters.size());
+      parameters.push_back(t.value->type());
+    }
+    parameter_of[input.tensor] = source.parameter;
+    if (!is_out[input.tensor]) sources.push_back(std::move(source));
+  }
+  for (size_t i = 0; i < plan->outputs.size(); ++i) {
+    if (!plan->outputs[i].fresh) targets[i].parameter = parameter_of[plan->outputs[i].tensor];
+  }
+  if (entry.rule->random) {
+    plan->random = true;
+    const Type* word = trace::Intern({DType::kU64, {}});
+    parameters.push_back(word);
+    parameters.push_back(word);
+    int64_t elements = 0;
+    for (const TensorSpec& result : spec->results) {
+      if (result.defined) elements += result.type.numel();
+    }
+    plan->draws = static_cast<uint64_t>(
+        (elements * entry.rule->draws_per_element + 3) / 4 * 4);
+  }
+
+  // --- nothing to compute where every result is empty
+  bool empty = also == 0;
+  for (const ResultTarget& target : targets) empty = empty && target.view.numel() == 0;
+  for (const TensorSpec& result : spec->results) {
+    empty = empty && (!result.defined || result.type.numel() == 0);
+  }
+  if (empty && !plan->outputs.empty()) {
+    plan->nothing_to_do = true;
+    return plan;
+  }
+
+  const bool random = entry.rule->random;
+  const lowering::RuleFunction rule = entry.rule->lower;
+  auto lower = [spec, sources, targets, random, rule, name = entry.name](
+                   stablehlo::Builder& builder, const stablehlo::Values& inputs) {
+    builder.SetLocation("aten." + name);
+    stablehlo::Values values;
+    for (const InputSource& source : sources) {
+      if (source.number) {
+        values.push_back(inputs[source.parameter]);
+      } else if (source.parameter < 0) {
+        values.push_back(
+            stablehlo::ZeroConstant(builder, {source.view.dtype, source.view.sizes}));
+      } else {
+        values.push_back(trace::ReadView(inputs[source.parameter], source.view));
+      }
+    }
+    lowering::Call call(*spec, builder, values);
+    if (random) call.SetRandomState(inputs[inputs.size() - 2], inputs[inputs.size() - 1]);
+    stablehlo::Values results = rule(call);
+    TORCH_INTERNAL_ASSERT(results.size() == targets.size(), "the rule of ", spec->name,
+                          " gives ", results.size(), " results, not ", targets.size());
+    trace::Lowered lowered;
+    for (size_t i = 0; i < targets.size(); ++i) {
+      const ResultTarget& target = targets[i];
+      if (i < spec->results.size()) {
+        if (!spec->results[i].defined) {
+          // The caller gets an undefined tensor; something must stand in its place.
+          lowered.results.push_back(stablehlo::ZeroConstant(builder, {DType::kPred, {}}));
+          continue;
+        }
+        const Type& expected = spec->results[i].type;
+        TORCH_INTERNAL_ASSERT(results[i].defined() && results[i].type() == expected,
+                              "the rule of ", spec->name, " gives ",
+                              results[i].defined() ? results[i].type().str() : "nothing",
+                              " for result ", i, ", PyTorch's shape function ", expected.str());
+      }
+      stablehlo::Value value = stablehlo::Convert(results[i], target.dtype);
+      stablehlo::Value base =
+          target.parameter >= 0 ? inputs[target.parameter] : stablehlo::Value();
+      if (!base.defined() && !target.fresh) {
+        // Written in part for the first time.
+        base = stablehlo::ZeroConstant(builder, target.after);
+      }
+      lowered.results.push_back(trace::WriteView(base, value, target.view, target.after));
+    }
+    for (const auto& check : call.checks()) {
+      lowered.checks.push_back(
+          {check.ok, {check.message, check.kind == lowering::Call::ErrorKind::kIndex}});
+    }
+    return lowered;
+  };
+  std::vector<std::pair<int, int>> aliases;
+  for (size_t i = 0; i < targets.size(); ++i) {
+    if (targets[i].parameter >= 0) aliases.emplace_back(targets[i].parameter, static_cast<int>(i));
+  }
+  plan->operation = std::make_shared<trace::Operation>(entry.name, std::move(parameters),
+                                                       std::move(lower), std::move(aliases));
+  return plan;
+}
+
+}  // namespace torch_tpu::aten

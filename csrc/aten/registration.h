@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace torch_tpu::aten {
+
+// Registers a kernel for every rule, its in-place and out= forms, and for what PyTorch can decompose. Once.
+void RegisterOperators();
+
+// How an overload ("add.out") relates to its functional form, from native_functions.yaml.
+struct Variant {
+  std::string functional, inplace, out;
+};
+// The row in which `op` is any of the forms; nullptr if it has no other form.
+const Variant* FindVariant(std::string_view op);
+
+// Every overload served, with "rule" or "decomposition" (for docs and diagnostics).
+std::vector<std::pair<std::string, std::string>> ServedOperators();
+
+}  // namespace torch_tpu::aten

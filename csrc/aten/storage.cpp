@@ -1,0 +1,262 @@
+#include "aten/storage.h"
+
+#include <ATen/EmptyTensor.h>
+#include <c10/core/StorageImpl.h>
+
+#include <mutex>
+
+#include "aten/address_space.h"
+#include "aten/errors.h"
+#include "aten/guard.h"
+#include "lowering/call.h"
+#include "trace/runtime.h"
+#include "trace/signature.h"
+#include "trace/trace.h"
+
+namespace torch_tpu::aten {
+namespace {
+
+using trace::Operation;
+using trace::Type;
+using trace::ValuePtr;
+using trace::ViewSpec;
+
+void DeleteState(void* context) {
+  auto* state = static_cast<StorageState*>(context);
+  AddressSpace::Get().Give(state->address, state->reserved_bytes);
+  delete state;
+}
+
+void AddView(trace::Signature& signature, const ViewSpec& view) {
+  signature.Add(static_cast<uint64_t>(view.dtype) | uint64_t{view.conjugate} << 8 |
+                uint64_t{view.negative} << 9 | static_cast<uint64_t>(view.sizes.size()) << 16);
+  for (int64_t d : view.sizes) signature.Add(d);
+  for (int64_t d : view.strides) signature.Add(d);
+  signature.Add(view.offset);
+}
+
+using OperationCache = trace::SignatureCache<std::shared_ptr<Operation>>;
+
+std::shared_ptr<Operation> ReadOperation(const Type* base, const ViewSpec& view) {
+  static auto* cache = new OperationCache;
+  trace::Signature signature;
+  signature.Clear();
+  signature.Add(reinterpret_cast<uint64_t>(base));
+  AddView(signature, view);
+  if (auto* found = cache->Find(signature)) return *found;
+  auto operation = std::make_shared<Operation>(
+      "view", std::vector<const Type*>{base},
+      [view](stablehlo::Builder&, const stablehlo::Values& inputs) {
+        return trace::Lowered{{trace::ReadView(inputs[0], view)}, {}};
+      });
+  return *cache->Insert(signature, std::make_unique<std::shared_ptr<Operation>>(operation));
+}
+
+std::shared_ptr<Operation> WriteOperation(const Type* base, const ViewSpec& view,
+                                          int64_t storage_bytes) {
+  static auto* cache = new OperationCache;
+  trace::Signature signature;
+  signature.Clear();
+  signature.Add(reinterpret_cast<uint64_t>(base));
+  signature.Add(storage_bytes);
+  AddView(signature, view);
+  if (auto* found = cache->Find(signature)) return *found;
+  const Type after = trace::BaseAfterWrite(base, view, storage_bytes);
+  std::vector<const Type*> parameters{trace::Intern({view.dtype, view.sizes})};
+  if (base != nullptr) parameters.push_back(base);
+  auto operation = std::make_shared<Operation>(
+      "view_write", std::move(parameters),
+      [view, after](stablehlo::Builder&, const stablehlo::Values& inputs) {
+        stablehlo::Value old = inputs.size() > 1 ? inputs[1] : stablehlo::Value();
+        return trace::Lowered{{trace::WriteView(old, inputs[0], view, after)}, {}};
+      },
+      base != nullptr ? std::vector<std::pair<int, int>>{{1, 0}}
+                      : std::vector<std::pair<int, int>>{});
+  return *cache->Insert(signature, std::make_unique<std::shared_ptr<Operation>>(operation));
+}
+
+c10::CachingAllocator::StatArray Counts(int64_t current, int64_t peak, int64_t allocated,
+                                        int64_t freed) {
+  c10::CachingAllocator::StatArray stats;
+  auto& all = stats[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
+  all.current = current;
+  all.peak = peak;
+  all.allocated = allocated;
+  all.freed = freed;
+  return stats;
+}
+
+}  // namespace
+
+Allocator& Allocator::Get() {
+  static auto* allocator = new Allocator;
+  return *allocator;
+}
+
+c10::DataPtr Allocator::allocate(size_t bytes) { return Allocate(bytes, CurrentDevice()); }
+
+c10::DataPtr Allocator::Allocate(size_t bytes, c10::DeviceIndex device) {
+  void* address = AddressSpace::Get().Take(bytes);
+  auto* state = new StorageState;
+  state->address = address;
+  state->reserved_bytes = bytes;
+  state->device = device;
+  return {address, state, &DeleteState, c10::Device(c10::DeviceType::PrivateUse1, device)};
+}
+
+void Allocator::copy_data(void*, const void*, size_t) const {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "tpu storages cannot be copied by address");
+}
+
+c10::CachingDeviceAllocator::DeviceStats Allocator::getDeviceStats(c10::DeviceIndex device) {
+  c10::CachingDeviceAllocator::DeviceStats stats;
+  const trace::MemoryCounts m = DeviceAt(device).memory();
+  const auto bytes = Counts(m.allocated, m.peak, m.total_allocated, m.total_freed);
+  stats.allocated_bytes = stats.reserved_bytes = stats.active_bytes = stats.requested_bytes = bytes;
+  stats.allocation = stats.active = stats.segment =
+      Counts(m.buffers, m.peak_buffers, m.total_buffers, m.total_buffers - m.buffers);
+  stats.num_ooms = m.out_of_memory;
+  stats.num_device_alloc = m.total_buffers;
+  stats.num_device_free = m.total_buffers - m.buffers;
+  return stats;
+}
+
+void Allocator::resetPeakStats(c10::DeviceIndex device) { DeviceAt(device).ResetPeak(); }
+
+std::pair<size_t, size_t> Allocator::getMemoryInfo(c10::DeviceIndex device) {
+  return DeviceMemoryInfo(device);
+}
+
+StorageState& StateOf(const c10::StorageImpl& storage) {
+  auto* state = static_cast<StorageState*>(storage.data_ptr().get_context());
+  TORCH_CHECK(state != nullptr, "this tpu storage was freed");
+  return *state;
+}
+
+trace::Device& DeviceAt(c10::DeviceIndex index) {
+  if (C10_UNLIKELY(!trace::Runtime::Get().started())) Guarded([] { trace::Runtime::Get().Start(); });
+  TORCH_CHECK(index >= 0 && index < trace::Runtime::Get().DeviceCount(),
+              "tpu device index ", static_cast<int>(index), " is out of range: ",
+              trace::Runtime::Get().DeviceCount(), " device(s) are visible");
+  return trace::Runtime::Get().device(index);
+}
+
+trace::Device& DeviceOf(const at::Tensor& tensor) { return DeviceAt(tensor.device().index()); }
+
+size_t StorageBytes(c10::IntArrayRef sizes, c10::IntArrayRef strides, size_t itemsize,
+                    int64_t offset) {
+  int64_t last = offset;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] == 0) return 0;
+    last += (sizes[d] - 1) * strides[d];
+  }
+  return static_cast<size_t>(last + 1) * itemsize;
+}
+
+at::Tensor MakeTensor(c10::IntArrayRef sizes, c10::IntArrayRef strides, caffe2::TypeMeta dtype,
+                      c10::DeviceIndex device, size_t bytes, trace::ValuePtr value) {
+  c10::DataPtr data = Allocator::Get().Allocate(bytes, device);
+  static_cast<StorageState*>(data.get_context())->value = std::move(value);
+  auto storage = c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), bytes, std::move(data), &Allocator::Get(),
+      /*resizable=*/true);
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(std::move(storage)), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), dtype);
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (strides.empty() && !sizes.empty()) {
+    impl->set_sizes_contiguous(sizes);
+  } else {
+    impl->set_sizes_and_strides(sizes, strides);
+  }
+  return tensor;
+}
+
+at::Tensor MakeTensor(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType dtype,
+                      c10::DeviceIndex device) {
+  const auto meta = c10::scalarTypeToTypeMeta(dtype);
+  size_t bytes = meta.itemsize();
+  if (strides.empty()) {
+    for (int64_t d : sizes) bytes *= static_cast<size_t>(d);
+  } else {
+    bytes = StorageBytes(sizes, strides, meta.itemsize());
+  }
+  return MakeTensor(sizes, strides, meta, device, bytes, nullptr);
+}
+
+ViewSpec ViewOf(const at::Tensor& tensor) {
+  ViewSpec view;
+  view.dtype = lowering::ToDType(tensor.scalar_type());
+  view.sizes = tensor.sizes().vec();
+  view.strides = tensor.strides().vec();
+  view.offset = tensor.storage_offset();
+  view.conjugate = tensor.is_conj();
+  view.negative = tensor.is_neg();
+  return view;
+}
+
+ValuePtr ReadStorageLocked(StorageState& state, const at::Tensor& tensor) {
+  if (!state.value) {
+    // Reading what was never written: zeros, so that results do not depend on chance.
+    const auto itemsize = static_cast<int64_t>(tensor.dtype().itemsize());
+    const auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
+    const ViewSpec all{lowering::ToDType(tensor.scalar_type()), {bytes / itemsize}, {1}};
+    const Type* type = trace::Intern({all.dtype, all.sizes});
+    auto operation = std::make_shared<Operation>(
+        "empty", std::vector<const Type*>{},
+        [type](stablehlo::Builder& builder, const stablehlo::Values&) {
+          return trace::Lowered{{stablehlo::ZeroConstant(builder, *type)}, {}};
+        });
+    ValuePtr value;
+    Guarded([&] { trace::Run(operation, DeviceOf(tensor), {}, false, &value); });
+    state.value = std::move(value);
+  }
+  return state.value;
+}
+
+ValuePtr ReadStorage(const at::Tensor& tensor) {
+  StorageState& state = StateOf(tensor);
+  std::lock_guard guard(state.lock);
+  return ReadStorageLocked(state, tensor);
+}
+
+ValuePtr Materialize(const at::Tensor& tensor) {
+  ValuePtr base = ReadStorage(tensor);
+  const ViewSpec view = ViewOf(tensor);
+  if (trace::IsPlain(*base->type(), view)) return base;
+  ValuePtr result;
+  Guarded([&] {
+    trace::Run(ReadOperation(base->type(), view), DeviceOf(tensor), {&base, 1}, false, &result);
+  });
+  return result;
+}
+
+void Assign(const at::Tensor& tensor, ValuePtr value) {
+  const ViewSpec view = ViewOf(tensor);
+  if (view.numel() == 0) return;
+  StorageState& state = StateOf(tensor);
+  const auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
+  ValuePtr old;  // freed after the lock is
+  std::lock_guard guard(state.lock);
+  const Type* base = state.value ? state.value->type() : nullptr;
+  if (trace::IsPlain(*value->type(), view) && trace::CoversBase(base, view, bytes)) {
+    old = std::move(state.value);
+    state.value = std::move(value);
+    return;
+  }
+  auto operation = WriteOperation(base, view, bytes);
+  ValuePtr inputs[2] = {std::move(value), std::move(state.value)};
+  ValuePtr result;
+  try {
+    Guarded([&] {
+      trace::Run(operation, DeviceOf(tensor), {inputs, base != nullptr ? size_t{2} : size_t{1}},
+                 /*donate=*/true, &result);
+    });
+  } catch (...) {
+    state.value = std::move(inputs[1]);
+    throw;
+  }
+  old = std::move(inputs[1]);
+  state.value = std::move(result);
+}
+
+}  // namespace torch_tpu::aten

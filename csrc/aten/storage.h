@@ -1,0 +1,75 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include "trace/device.h"
+#include "trace/spin_lock.h"
+#include "trace/value.h"
+#include "trace/view.h"
+
+namespace torch_tpu::aten {
+
+// What a tpu storage holds. Lives in the storage's DataPtr context, so that shallow copies, views and
+// tied parameters share it.
+struct StorageState {
+  trace::SpinLock lock;   // held from reading `value` to swapping it when a view is written through
+  trace::ValuePtr value;  // null until something is written
+  void* address = nullptr;
+  size_t reserved_bytes = 0;
+  c10::DeviceIndex device = 0;
+};
+
+// PyTorch's allocator for "tpu": hands out address ranges; buffers appear when something is written.
+class Allocator final : public c10::DeviceAllocator {
+ public:
+  static Allocator& Get();
+  c10::DataPtr allocate(size_t bytes) override;
+  c10::DataPtr Allocate(size_t bytes, c10::DeviceIndex device);
+  // Contexts are not raw pointers.
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void* destination, const void* source, size_t bytes) const override;
+
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t pool = {0, 0}) override {}
+  void recordStream(const c10::DataPtr& ptr, c10::Stream stream) override {}
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override;
+  void resetAccumulatedStats(c10::DeviceIndex device) override {}
+  void resetPeakStats(c10::DeviceIndex device) override;
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override;
+};
+
+StorageState& StateOf(const c10::StorageImpl& storage);
+inline StorageState& StateOf(const at::Tensor& tensor) {
+  return StateOf(*tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+}
+
+// The device of a tpu tensor; starts the client on first use.
+trace::Device& DeviceOf(const at::Tensor& tensor);
+trace::Device& DeviceAt(c10::DeviceIndex index);
+
+// A new tensor over a storage of its own; strides as given (empty: contiguous). Nothing is allocated.
+at::Tensor MakeTensor(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType dtype,
+                      c10::DeviceIndex device);
+// The same with the storage size known and a value.
+at::Tensor MakeTensor(c10::IntArrayRef sizes, c10::IntArrayRef strides, caffe2::TypeMeta dtype,
+                      c10::DeviceIndex device, size_t bytes, trace::ValuePtr value);
+// Bytes a storage needs for this geometry.
+size_t StorageBytes(c10::IntArrayRef sizes, c10::IntArrayRef strides, size_t itemsize,
+                    int64_t offset = 0);
+
+trace::ViewSpec ViewOf(const at::Tensor& tensor);
+
+// The value of a storage as it is now; zeros of the storage's size are made if nothing was written yet.
+// Takes the storage's lock.
+trace::ValuePtr ReadStorage(const at::Tensor& tensor);
+// With the lock held by the caller.
+trace::ValuePtr ReadStorageLocked(StorageState& state, const at::Tensor& tensor);
+
+// The tensor's elements as a value of exactly its logical shape and dtype (runs the view's recipe unless
+// the view is plain).
+trace::ValuePtr Materialize(const at::Tensor& tensor);
+// Replaces the tensor's elements by `value` (its logical shape and dtype).
+void Assign(const at::Tensor& tensor, trace::ValuePtr value);
+
+}  // namespace torch_tpu::aten

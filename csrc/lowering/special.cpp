@@ -1,0 +1,324 @@
+// Special functions: error, gamma, zeta, Bessel and normal-distribution functions.
+
+#include <c10/util/Exception.h>
+
+#include <cmath>
+#include <limits>
+#include <span>
+
+#include "lowering/elementwise.h"
+
+namespace torch_tpu::lowering {
+namespace {
+
+using namespace stablehlo;  // NOLINT: rules read like the mathematics
+
+constexpr double kPi = 3.14159265358979323846;
+constexpr double kSqrtHalf = 0.70710678118654752440;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// --- Chebyshev series, computed with forty digits by sampling the function at Chebyshev nodes; the
+// coefficient of T0 first.
+
+// exp(-x) I0(x) for 0 <= x <= 8, in x/4 - 1.
+constexpr double kI0eSmall[] = {
+    0.33839763720473803,    -0.3046826723431984,     0.17162090152220877,    -0.09490109704804764,
+    0.04930528423967071,    -0.02373741480589947,    0.010546460394594998,   -0.004324309995050576,
+    0.0016394756169413357,  -0.0005763755745385824,  0.00018850288509584165, -5.754195010082104e-05,
+    1.6448448070728896e-05, -4.4167383584587505e-06, 1.1173875391201037e-06, -2.670793853940612e-07,
+    6.046995022541919e-08,  -1.300025009986248e-08,  2.6598237246823866e-09, -5.189795601635263e-10,
+    9.675809035373237e-11,  -1.726826291441556e-11,  2.95505266312964e-12,   -4.856446783111929e-13,
+    7.676185498604936e-14,  -1.1685332877993451e-14, 1.715391285555133e-15,  -2.431279846547955e-16,
+    3.3307945188222384e-17, -4.4153416464793395e-18, 5.669178006921496e-19};
+
+// sqrt(x) exp(-x) I0(x) for x >= 8, in 16/x - 1.
+constexpr double kI0eLarge[] = {
+    0.4022452055070544,      0.0033691164782556943,   6.889758346916825e-05,
+    2.8913705208347567e-06,  2.0489185894690638e-07,  2.266668990498178e-08,
+    3.3962320257083865e-09,  4.94060238822497e-10,    1.1889147107846439e-11,
+    -3.1499165279632416e-11, -1.3215811840447713e-11, -1.7941785315068062e-12,
+    7.180124451383666e-13,   3.8527783827421426e-13,  1.54008621752141e-14,
+    -4.150569347287222e-14,  -9.554846698828307e-15,  3.8116806693526224e-15,
+    1.7725601330565263e-15,  -3.425485619677219e-16,  -2.8276239805165836e-16,
+    3.461222867697461e-17,   4.46562142029676e-17,    -4.830504485944182e-18,
+    -7.233180487874754e-18,  9.921475412173699e-19,   1.193650890845982e-18};
+
+// exp(-x) I1(x) / x for 0 <= x <= 8, in x/4 - 1.
+constexpr double kI1eSmall[] = {
+    0.12629359322181682,     -0.17641651835783406,    0.1026436586898471,
+    -0.05294598120809499,    0.024726449030626516,    -0.010564084894626197,
+    0.004156422944312888,    -0.0015135724506312532,  0.0005122859561685758,
+    -0.00016176081582589674, 4.781565107550054e-05,   -1.3273163656039436e-05,
+    3.4702513081376785e-06,  -8.568720264695455e-07,  2.0032947535521353e-07,
+    -4.445059128796328e-08,  9.381537386495773e-09,   -1.8872497517228294e-09,
+    3.625590281552117e-10,   -6.663489723502027e-11,  1.1736186298890901e-11,
+    -1.9839743977649436e-12, 3.223793365945575e-13,   -5.042185504727912e-14,
+    7.600684294735408e-15,   -1.1055969477353862e-15, 1.5536319577362005e-16,
+    -2.111421214358166e-17,  2.7779141127610464e-18,  -3.541581772542136e-19};
+
+// sqrt(x) exp(-x) I1(x) for x >= 8, in 16/x - 1.
+constexpr double kI1eLarge[] = {
+    0.38928811750914005,     -0.009761097491361469,   -0.00011058893876262371,
+    -3.882564808877691e-06,  -2.512236237870209e-07,  -2.6314688468895196e-08,
+    -3.835380385964237e-09,  -5.589743462196584e-10,  -1.8974958123505413e-11,
+    3.2526035830154884e-11,  1.4125807436613782e-11,  2.0356285441470896e-12,
+    -7.198551776245908e-13,  -4.0835511110921974e-13, -2.1015418427726643e-14,
+    4.272440016711951e-14,   1.0420276984128802e-14,  -3.8144030724370075e-15,
+    -1.8803547755107825e-15, 3.3082023109209285e-16,  2.96262899764595e-16,
+    -3.209525921993424e-17,  -4.6503053684893586e-17, 4.414348323071708e-18,
+    7.517296310842105e-18,   -9.314178867326884e-19,  -1.242193275194891e-18};
+
+// (1 + 2x) exp(x^2) erfc(x) for x >= 0, in (x - 3.75) / (x + 3.75).
+constexpr double kErfcx[] = {
+    1.1775789345674017,      -0.004590054580646478,   -0.08424913336651792,
+    0.05920993999819189,     -0.026658668435305753,   0.009074997670705265,
+    -0.002413163540417608,   0.0004907758365258086,   -6.916973302501207e-05,
+    4.13902798607301e-06,    7.74038306619849e-07,    -2.1886401049234397e-07,
+    1.076499946567091e-08,   4.521959811218287e-09,   -7.754400208831351e-10,
+    -6.318088340886683e-11,  2.868795010930672e-11,   1.945586854578067e-13,
+    -9.654696748433017e-13,  3.252548148153809e-14,   3.3478119482926526e-14,
+    -1.8645628803538344e-15, -1.2507950529972538e-15, 7.418235264302923e-17,
+    5.0681489128904525e-17,  -2.2370565754165577e-18, -2.187342858327101e-18};
+
+// -z ndtri(exp(-1 / (2 z^2))) for 1/8 <= z <= 1/2, z mapped to [-1, 1].
+constexpr double kQuantileMiddle[] = {
+    0.7687028034853628,      -0.2021824077380024,     -0.01691895695140026,
+    0.0012803284271976428,   -0.00013819710096373057, 1.8872501873612064e-05,
+    -3.121582431441319e-06,  5.954078515812705e-07,   -1.247743486438262e-07,
+    2.7787432771613413e-08,  -6.4602481999178785e-09, 1.5545320496615192e-09,
+    -3.8534186074301767e-10, 9.804000825097185e-11,   -2.5513546716460813e-11,
+    6.76914674955325e-12,    -1.825788310098047e-12,  4.994567392194635e-13,
+    -1.3831351293885759e-13, 3.871769693189055e-14,   -1.0942503304770965e-14,
+    3.11931169177768e-15,    -8.961325873595234e-16,  2.5926415598590646e-16,
+    -7.549088027147675e-17,  2.2109924567692728e-17};
+
+// The same for 1/64 <= z <= 1/8.
+constexpr double kQuantileFar[] = {
+    0.9789637985073517,      -0.02331728471341135,    -0.0032967077684396178,
+    0.00019527589461031605,  -2.3638224355416938e-05, 4.322756300356993e-06,
+    -9.922511189320502e-07,  2.623678937573442e-07,   -7.641123202559587e-08,
+    2.3859236350913218e-08,  -7.851128395384474e-09,  2.6913738160292572e-09,
+    -9.533823468144203e-10,  3.4693465190503024e-10,  -1.2911821848394588e-10,
+    4.8977821725174397e-11,  -1.8884791644012733e-11, 7.385614860658699e-12,
+    -2.9245455600385027e-12, 1.1708379349793273e-12,  -4.733425393444117e-13,
+    1.930415775931492e-13,   -7.934966380371684e-14,  3.284991066701539e-14,
+    -1.368793874273754e-14,  5.737370539648091e-15,   -2.4179386446559204e-15,
+    1.024111454915173e-15,   -4.357650270046944e-16,  1.8621418564279757e-16};
+
+// Clenshaw's recurrence over y in [-1, 1]. float32 leaves out what it cannot see.
+Value Chebyshev(Value y, std::span<const double> coefficients) {
+  size_t count = coefficients.size();
+  if (y.dtype() != DType::kF64) {
+    while (std::abs(coefficients[count - 1]) < 1e-9) --count;
+  }
+  const Value twice = Add(y, y);
+  Value next = ConstantLike(y, 0), after = next;
+  for (size_t i = count - 1; i > 0; --i) {
+    const Value current =
+        Add(Subtract(Multiply(twice, next), after), ConstantLike(y, coefficients[i]));
+    after = next;
+    next = current;
+  }
+  return Add(Subtract(Multiply(y, next), after), ConstantLike(y, coefficients[0]));
+}
+
+template <Value (*F)(Value)>
+Values LowerSpecial(Call& c) {
+  return Result(c, F(Operand(c, "self", ResultComputeType(c))));
+}
+
+// --- modified Bessel functions of the first kind
+
+// Both pieces of a function given on [0, 8] and beyond, at |x|.
+Value BesselPieces(Value x, std::span<const double> small, std::span<const double> large) {
+  const Value one = ConstantLike(x, 1), eight = ConstantLike(x, 8);
+  const Value near = Minimum(x, eight), far = Maximum(x, eight);
+  const Value at_near = Chebyshev(Subtract(Multiply(near, ConstantLike(x, 0.25)), one), small);
+  const Value at_far =
+      Multiply(Chebyshev(Subtract(Divide(ConstantLike(x, 16), far), one), large), Rsqrt(far));
+  return Select(Gt(x, eight), at_far, at_near);
+}
+
+Value I0e(Value x) { return BesselPieces(Abs(x), kI0eSmall, kI0eLarge); }
+
+Value I1e(Value x) {
+  const Value magnitude = Abs(x);
+  const Value one = ConstantLike(x, 1), eight = ConstantLike(x, 8);
+  const Value pieces = BesselPieces(magnitude, kI1eSmall, kI1eLarge);
+  const Value scaled = Select(Gt(magnitude, eight), one, magnitude);  // the near piece is I1e(x)/x
+  const Value value = Multiply(pieces, scaled);
+  return Select(Lt(x, ConstantLike(x, 0)), Negate(value), value);
+}
+
+Value I0(Value x) { return Multiply(Exp(Abs(x)), I0e(x)); }
+Value I1(Value x) { return Multiply(Exp(Abs(x)), I1e(x)); }
+
+TPU_RULE({.op = "i0", .lower = &LowerSpecial<&I0>});
+TPU_RULE({.op = "special_i0e", .lower = &LowerSpecial<&I0e>});
+TPU_RULE({.op = "special_i1", .lower = &LowerSpecial<&I1>});
+TPU_RULE({.op = "special_i1e", .lower = &LowerSpecial<&I1e>});
+TPU_RULE({.op = "special_modified_bessel_i0", .lower = &LowerSpecial<&I0>});
+TPU_RULE({.op = "special_modified_bessel_i1", .lower = &LowerSpecial<&I1>});
+
+// --- error functions
+
+// exp(x^2) erfc(x). Left of 0 by reflection.
+Value Erfcx(Value x) {
+  const Value magnitude = Abs(x);
+  const Value one = ConstantLike(x, 1), zero = ConstantLike(x, 0), pole = ConstantLike(x, 3.75);
+  // (m - 3.75) / (m + 3.75) in a form that survives infinity.
+  const Value y = Subtract(one, Divide(ConstantLike(x, 7.5), Add(magnitude, pole)));
+  const Value right = Divide(Chebyshev(y, kErfcx), Add(one, Add(magnitude, magnitude)));
+  const Value square = Exp(Square(x));
+  const Value left = Subtract(Add(square, square), right);
+  return Select(Lt(x, zero), left, right);
+}
+
+// log of the normal distribution function; far left of 0, where that vanishes, through erfcx.
+Value LogNdtr(Value x) {
+  const Value half = ConstantLike(x, 0.5);
+  const Value t = Multiply(x, ConstantLike(x, kSqrtHalf));
+  const Value left = Subtract(Log(Multiply(Erfcx(Negate(t)), half)), Square(t));
+  const Value right = Log1p(Negate(Multiply(Erfc(t), half)));
+  return Select(Lt(x, ConstantLike(x, -1)), left, right);
+}
+
+// Quantile of the normal distribution: through erfinv in the middle, in each tail a series in
+// z = 1 / sqrt(-2 log p) of the tail's probability.
+Value Ndtri(Value p) {
+  const Value zero = ConstantLike(p, 0), one = ConstantLike(p, 1), half = ConstantLike(p, 0.5);
+  const Value centred = Subtract(p, half);
+  const Value middle = Multiply(ErfInv(Add(centred, centred)), ConstantLike(p, 1 / kSqrtHalf));
+  const Value upper = Gt(p, half);
+  const Value tail = Select(upper, Subtract(one, p), p);
+  const Value x = Sqrt(Multiply(ConstantLike(p, -2), Log(tail)));
+  const Value z = Reciprocal(x);
+  const auto series = [&](std::span<const double> coefficients, double low, double high) {
+    const Value y =
+        Divide(Subtract(Add(z, z), ConstantLike(z, low + high)), ConstantLike(z, high - low));
+    return Chebyshev(y, coefficients);
+  };
+  const Value ratio = Select(Lt(x, ConstantLike(x, 8)), series(kQuantileMiddle, 0.125, 0.5),
+                             series(kQuantileFar, 0.015625, 0.125));
+  const Value distance = Multiply(x, ratio);
+  const Value outer = Select(upper, distance, Negate(distance));
+  const Value near = Lt(Abs(centred), ConstantLike(p, 0.36));
+  Value quantile = Select(near, middle, outer);
+  quantile = Select(Eq(p, zero), ConstantLike(p, -kInfinity), quantile);
+  quantile = Select(Eq(p, one), ConstantLike(p, kInfinity), quantile);
+  const Value outside = Or(Lt(p, zero), Gt(p, one));
+  return Select(outside, ConstantLike(p, kNan), quantile);
+}
+
+TPU_RULE({.op = "erf", .lower = &LowerSpecial<&Erf>});
+TPU_RULE({.op = "erfc", .lower = &LowerSpecial<&Erfc>});
+TPU_RULE({.op = "erfinv", .lower = &LowerSpecial<&ErfInv>});
+TPU_RULE({.op = "special_erfcx", .lower = &LowerSpecial<&Erfcx>});
+TPU_RULE({.op = "special_log_ndtr", .lower = &LowerSpecial<&LogNdtr>});
+TPU_RULE({.op = "special_ndtri", .lower = &LowerSpecial<&Ndtri>});
+
+// --- gamma and zeta functions
+
+// At 0 the pole's sign is that opposite to the zero's.
+Values LowerDigamma(Call& c) {
+  const Value x = Operand(c, "self", ResultComputeType(c));
+  const Value pole = CopySign(c, ConstantLike(x, kInfinity), Negate(x));
+  return Result(c, Select(Eq(x, ConstantLike(x, 0)), pole, Digamma(x)));
+}
+
+// Shifted up by six, where the asymptotic series holds; reflected left of 1/2.
+Value Trigamma(Value x) {
+  const auto constant = [&](double value) { return ConstantLike(x, value); };
+  const Value reflect = Lt(x, constant(0.5));
+  const Value one = constant(1);
+  Value z = Select(reflect, Subtract(one, x), x);
+  Value sum = constant(0);
+  for (int i = 0; i < 6; ++i) {
+    sum = Add(sum, Reciprocal(Square(z)));
+    z = Add(z, one);
+  }
+  const Value inverse = Reciprocal(z), square = Square(inverse);
+  Value series = Subtract(constant(1.0 / 30), Multiply(square, constant(1.0 / 42)));
+  series = Subtract(constant(1.0 / 6), Multiply(square, series));
+  series = Add(one, Add(Multiply(inverse, constant(0.5)), Multiply(square, series)));
+  const Value direct = Add(sum, Multiply(series, inverse));
+  const Value sine = Sine(Multiply(x, constant(kPi)));
+  const Value reflected = Subtract(Divide(constant(kPi * kPi), Square(sine)), direct);
+  return Select(reflect, reflected, direct);
+}
+
+// Hurwitz zeta, with the poles at q = 0, -1, -2, ... for real exponents above 1.
+Value HurwitzZeta(Value x, Value q) {
+  const Value zero = ConstantLike(x, 0), one = ConstantLike(x, 1);
+  const Value infinity = ConstantLike(x, kInfinity);
+  const Value pole = Or(Eq(x, one), And(Le(q, zero), Eq(q, Floor(q))));
+  const Value value = Select(pole, infinity, Zeta(x, q));
+  return Select(Lt(x, one), ConstantLike(x, kNan), value);
+}
+
+Values LowerPolygamma(Call& c) {
+  const int64_t n = c.integer("n");
+  if (n == 0) return LowerDigamma(c);
+  const Value x = Operand(c, "self", ResultComputeType(c));
+  if (n == 1) return Result(c, Trigamma(x));
+  const double order = static_cast<double>(n);
+  const double factor = (n % 2 != 0 ? 1 : -1) * std::tgamma(order + 1);
+  return Result(c, Multiply(ConstantLike(x, factor), HurwitzZeta(ConstantLike(x, order + 1), x)));
+}
+
+Values LowerZeta(Call& c) {
+  const DType dtype = ResultComputeType(c);
+  return Result(c, HurwitzZeta(Operand(c, "self", dtype), Operand(c, "other", dtype)));
+}
+
+TPU_RULE({.op = "lgamma", .lower = &LowerSpecial<&Lgamma>});
+TPU_RULE({.op = "digamma", .lower = &LowerDigamma});
+TPU_RULE({.op = "polygamma", .lower = &LowerPolygamma});
+TPU_RULE({.op = "special_zeta", .lower = &LowerZeta});
+TPU_RULE({.op = "special_zeta.self_scalar", .lower = &LowerZeta, .shape = &BinaryFloatShape});
+TPU_RULE({.op = "special_zeta.other_scalar", .lower = &LowerZeta, .shape = &BinaryFloatShape});
+
+// --- entropy and logit
+
+// -x log(x), 0 at 0.
+Value Entropy(Value x) {
+  const Value zero = ConstantLike(x, 0);
+  const Value positive = Negate(Multiply(x, Log(x)));
+  const Value value =
+      Select(Gt(x, zero), positive, Select(Eq(x, zero), zero, ConstantLike(x, -kInfinity)));
+  return Select(IsNan(x), x, value);
+}
+
+// With eps, x is kept in [eps, 1 - eps]; a negative eps keeps nothing.
+Values LowerLogit(Call& c) {
+  Value x = Operand(c, "self", ResultComputeType(c));
+  const Value one = ConstantLike(x, 1);
+  if (c.has("eps")) {
+    const Value low = Operand(c, "eps", x.dtype());
+    const Value kept = Minimum(Maximum(x, low), Subtract(one, low));
+    x = Select(Lt(low, ConstantLike(x, 0)), x, kept);
+  }
+  return Result(c, Log(Divide(x, Subtract(one, x))));
+}
+
+// NaN outside of the domain, or 0 where the forward pass was clamped.
+Values LowerLogitBackward(Call& c) {
+  const DType dtype = ResultComputeType(c);
+  const Value grad = Operand(c, "grad_output", dtype), x = Operand(c, "self", dtype);
+  const Value zero = ConstantLike(x, 0), one = ConstantLike(x, 1);
+  const Value inside = Divide(grad, Multiply(x, Subtract(one, x)));
+  const Value invalid = Or(Lt(x, zero), Gt(x, one));
+  const Value unclamped = Select(invalid, ConstantLike(x, kNan), inside);
+  if (!c.has("eps")) return Result(c, unclamped);
+  const Value low = Operand(c, "eps", dtype);
+  const Value kept = And(Ge(x, low), Le(x, Subtract(one, low)));
+  return Result(c, Select(Lt(low, zero), unclamped, Select(kept, inside, zero)));
+}
+
+TPU_RULE({.op = "special_entr", .lower = &LowerSpecial<&Entropy>});
+TPU_RULE({.op = "logit", .lower = &LowerLogit, .shape = &SelfFloatShape});
+TPU_RULE({.op = "logit_backward", .lower = &LowerLogitBackward});
+
+}  // namespace
+}  // namespace torch_tpu::lowering

@@ -1,0 +1,54 @@
+#include <Python.h>
+#include <frameobject.h>
+
+#include <string>
+#include <string_view>
+
+#include "python/hooks.h"
+
+namespace torch_tpu::python {
+namespace {
+
+// Frames of PyTorch, of this package and of frozen modules are not where the user's mistake is.
+bool IsUserFile(std::string_view file) {
+  for (const char* part : {"/torch/", "/torch_tpu/", "<frozen"}) {
+    if (file.find(part) != std::string_view::npos) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string SourceLine() {
+  if (!Py_IsInitialized()) return "";
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  std::string line, innermost;
+  PyFrameObject* frame = PyEval_GetFrame();
+  Py_XINCREF(frame);
+  while (frame != nullptr && line.empty()) {
+    PyCodeObject* code = PyFrame_GetCode(frame);
+    if (const char* file = PyUnicode_AsUTF8(code->co_filename)) {
+      std::string here = std::string(file) + ":" + std::to_string(PyFrame_GetLineNumber(frame));
+      if (IsUserFile(file)) line = here;
+      if (innermost.empty()) innermost = std::move(here);
+    } else {
+      PyErr_Clear();
+    }
+    Py_DECREF(code);
+    PyFrameObject* outer = PyFrame_GetBack(frame);
+    Py_DECREF(frame);
+    frame = outer;
+  }
+  Py_XDECREF(frame);
+  PyGILState_Release(gil);
+  return line.empty() ? innermost : line;
+}
+
+void Warn(const std::string& message) {
+  if (!Py_IsInitialized()) return;
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  if (PyErr_WarnEx(PyExc_UserWarning, message.c_str(), 1) != 0) PyErr_WriteUnraisable(nullptr);
+  PyGILState_Release(gil);
+}
+
+}  // namespace torch_tpu::python

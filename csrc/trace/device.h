@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "pjrt/client.h"
+#include "trace/spin_lock.h"
+#include "trace/value.h"
+
+namespace torch_tpu::trace {
+
+// Bytes and counts of live buffers, as far as this process allocated them.
+struct MemoryCounts {
+  int64_t allocated = 0, peak = 0, total_allocated = 0, total_freed = 0;
+  int64_t buffers = 0, peak_buffers = 0, total_buffers = 0;
+  int64_t out_of_memory = 0;
+};
+
+// A check that an asynchronous computation made: `ok` is a pred[] value.
+struct PendingCheck {
+  ValuePtr ok;
+  std::string message;  // names the operator
+  bool index_error;     // IndexError, else RuntimeError
+};
+
+// One device of the client: its memory accounting, the work in flight and the cache of scalars.
+class Device {
+ public:
+  Device(int index, pjrt::Client* client, const pjrt::Device* device)
+      : index_(index), client_(client), device_(device) {}
+
+  int index() const { return index_; }
+  pjrt::Client& client() const { return *client_; }
+  const pjrt::Device& pjrt() const { return *device_; }
+
+  ValuePtr FromHost(const Type* type, const void* data);
+  // `done` runs when the bytes are not needed any more.
+  ValuePtr FromHostAsync(const Type* type, const void* data, std::function<void()> done);
+  ValuePtr Adopt(const Type* type, PJRT_Buffer* buffer);
+  // 0-d value from a bounded cache by (dtype, number).
+  ValuePtr Number(const HostNumber& number);
+
+  // Waits for all work enqueued so far, then raises the first failed check.
+  void Synchronize();
+  bool Idle();
+  // Calls `done` once, when all work enqueued so far is complete.
+  void OnIdle(std::function<void()> done);
+  void AddCheck(PendingCheck check);
+  // Reads the checks made so far; throws CheckFailed for the first that failed and forgets them.
+  void RaiseFailedChecks();
+
+  MemoryCounts memory() const;
+  void ResetPeak();
+  void CountOutOfMemory();
+
+ private:
+  friend class Value;
+  void Link(Value* value);
+  void Unlink(Value* value);
+  void UnlinkLocked(Value* value);
+  void Charge(int64_t bytes);
+  void Release(int64_t bytes);
+  // Ready events of the values that are not computed yet.
+  std::vector<pjrt::Event> InFlight();
+
+  const int index_;
+  pjrt::Client* const client_;
+  const pjrt::Device* const device_;
+  SpinLock list_lock_;
+  Value* first_ = nullptr;
+  mutable SpinLock memory_lock_;
+  MemoryCounts memory_;
+  std::mutex checks_mutex_;
+  std::atomic<bool> has_checks_{false};
+  std::vector<PendingCheck> checks_;
+  struct NumberHash {
+    size_t operator()(const HostNumber& n) const;
+  };
+  SpinLock numbers_lock_;
+  std::unordered_map<HostNumber, ValuePtr, NumberHash> numbers_;
+};
+
+// A run-time check of an operator failed.
+class CheckFailed : public std::runtime_error {
+ public:
+  CheckFailed(const std::string& message, bool index_error)
+      : std::runtime_error(message), index_error(index_error) {}
+  const bool index_error;
+};
+
+PJRT_Buffer_Type ToPjrt(DType dtype);
+
+}  // namespace torch_tpu::trace

@@ -1,0 +1,123 @@
+#include "trace/operation.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+
+#include "trace/device.h"
+#include "trace/runtime.h"
+
+namespace torch_tpu::trace {
+namespace {
+
+using stablehlo::Builder;
+using stablehlo::Values;
+
+SpinLock counts_lock;
+CompilationCounts counts;
+
+// A module name that MLIR accepts as a symbol.
+std::string SymbolName(const std::string& name) {
+  std::string symbol = name.empty() ? "trace" : name;
+  for (char& c : symbol) {
+    if (!isalnum(static_cast<unsigned char>(c)) && c != '_') c = '_';
+  }
+  return symbol;
+}
+
+}  // namespace
+
+CompilationCounts Compilations() {
+  std::lock_guard guard(counts_lock);
+  return counts;
+}
+
+Operation::Operation(std::string name, std::vector<const Type*> parameters, Lower lower,
+                     std::vector<std::pair<int, int>> aliases)
+    : name_(std::move(name)),
+      parameters_(std::move(parameters)),
+      lower_(std::move(lower)),
+      aliases_(std::move(aliases)) {
+  Builder builder(SymbolName(name_));
+  Values inputs;
+  for (const Type* type : parameters_) inputs.push_back(builder.Parameter(*type));
+  Lowered lowered = lower_(builder, inputs);
+  Values roots = lowered.results;
+  for (const auto& result : lowered.results) results_.push_back(Intern(result.type()));
+  for (auto& check : lowered.checks) {
+    checks_.push_back(std::move(check.spec));
+    roots.push_back(check.ok);
+  }
+  used_ = builder.LiveParameters(roots);
+  for (bool used : used_) num_used_ += used;
+  int position = 0;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (!used_[i]) continue;
+    for (auto [parameter, result] : aliases_) {
+      if (parameter == static_cast<int>(i) && results_[result] == parameters_[i]) {
+        donatable_.push_back(position);
+      }
+    }
+    ++position;
+  }
+}
+
+std::string Operation::Module() const {
+  Builder builder(SymbolName(name_));
+  Values inputs;
+  std::vector<int> positions(parameters_.size(), -1);
+  int position = 0;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (!used_[i]) {
+      inputs.emplace_back();
+      continue;
+    }
+    inputs.push_back(builder.Parameter(*parameters_[i]));
+    positions[i] = position++;
+  }
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    // Rules may touch an argument that reaches no result.
+    if (!used_[i]) inputs[i] = stablehlo::ZeroConstant(builder, *parameters_[i]);
+  }
+  for (auto [parameter, result] : aliases_) {
+    if (used_[parameter] && results_[result] == parameters_[parameter]) {
+      builder.Alias(positions[parameter], result);
+    }
+  }
+  Lowered lowered = lower_(builder, inputs);
+  Values outputs = std::move(lowered.results);
+  for (const auto& check : lowered.checks) outputs.push_back(check.ok);
+  return builder.Finish(outputs);
+}
+
+void Operation::Compile() {
+  std::lock_guard guard(mutex_);
+  if (compiled()) return;
+  const auto start = std::chrono::steady_clock::now();
+  const std::string module = Module();
+  static const bool print = std::getenv("TORCH_TPU_PRINT_MODULES") != nullptr;
+  if (print) fprintf(stderr, "%s\n%s\n", name_.c_str(), module.c_str());
+  constexpr int64_t kSmallElements = 8192;
+  bool small = true;
+  for (const Type* type : parameters_) small = small && type->numel() <= kSmallElements;
+  for (const Type* type : results_) small = small && type->numel() <= kSmallElements;
+  executable_ = Runtime::Get().Compile(
+      module, small ? Runtime::ProgramSize::kSmall : Runtime::ProgramSize::kLarge);
+  ready_.store(executable_.get(), std::memory_order_release);
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  std::lock_guard counts_guard(counts_lock);
+  ++counts.count;
+  counts.seconds += elapsed.count();
+}
+
+void Operation::Execute(Device& device, PJRT_Buffer* const* arguments, size_t num_arguments,
+                        std::span<const int64_t> keep, PJRT_Buffer** outputs) {
+  const pjrt::Executable* executable = ready_.load(std::memory_order_acquire);
+  if (C10_UNLIKELY(executable == nullptr)) {
+    Compile();
+    executable = executable_.get();
+  }
+  executable->ExecuteUnchecked(arguments, num_arguments, outputs, keep, device.pjrt().raw());
+}
+
+}  // namespace torch_tpu::trace

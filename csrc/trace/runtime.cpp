@@ -1,0 +1,147 @@
+#include "trace/runtime.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+
+namespace torch_tpu::trace {
+
+Runtime& Runtime::Get() {
+  // Leaked: buffers may be freed by other statics after the end of main.
+  static auto* runtime = new Runtime;
+  return *runtime;
+}
+
+void Runtime::Configure(std::optional<std::string> cpu_plugin, std::optional<std::string> libtpu) {
+  std::lock_guard guard(mutex_);
+  cpu_plugin_ = std::move(cpu_plugin);
+  libtpu_ = std::move(libtpu);
+}
+
+pjrt::PluginChoice Runtime::Choice() const { return pjrt::ChoosePlugin(libtpu_, cpu_plugin_); }
+
+int Runtime::RequestedDevices() const {
+  const char* text = std::getenv("TORCH_TPU_DEVICES");
+  if (text == nullptr || *text == 0) return 1;
+  char* end = nullptr;
+  const long count = std::strtol(text, &end, 10);
+  if (*end != 0 || count < 1 || count > 64) {
+    throw pjrt::Error(pjrt::Code::kInvalidArgument,
+                      std::string("TORCH_TPU_DEVICES must be a number from 1 to 64, got \"") +
+                          text + "\"");
+  }
+  return static_cast<int>(count);
+}
+
+int Runtime::DeviceCount() noexcept {
+  if (started()) return static_cast<int>(devices_.size());
+  try {
+    if (Choice().source == pjrt::PluginChoice::Source::kCpuPackage) return RequestedDevices();
+    Start();
+    return static_cast<int>(devices_.size());
+  } catch (...) {
+    return 0;
+  }
+}
+
+bool Runtime::InBadFork() const { return started_in_ != 0 && started_in_ != getpid(); }
+
+void Runtime::Start() {
+  if (InBadFork()) {
+    throw std::runtime_error(
+        "Cannot re-initialize TPU in forked subprocess. To use TPU with multiprocessing, you must "
+        "use the 'spawn' start method");
+  }
+  std::lock_guard guard(mutex_);
+  if (started()) return;
+  const pjrt::PluginChoice choice = Choice();
+  // XLA's logging goes to stderr and is set up while the plugin loads; only errors are wanted.
+  const bool quiet = std::getenv("TF_CPP_MIN_LOG_LEVEL") == nullptr;
+  if (quiet) setenv("TF_CPP_MIN_LOG_LEVEL", "3", 0);
+  auto plugin = pjrt::Plugin::Load(choice.path);
+  pjrt::ClientOptions options;
+  // XLA:CPU plugins take the number of devices as an option; the others have what they have.
+  if (choice.source != pjrt::PluginChoice::Source::kTpu) {
+    options.emplace_back("cpu_device_count", static_cast<int64_t>(RequestedDevices()));
+  }
+  std::shared_ptr<pjrt::Client> client;
+  try {
+    client = pjrt::Client::Create(plugin, options);
+  } catch (const pjrt::Error& error) {
+    if (error.code() != pjrt::Code::kInvalidArgument || options.empty()) throw;
+    client = pjrt::Client::Create(plugin, {});
+  }
+  if (quiet) unsetenv("TF_CPP_MIN_LOG_LEVEL");
+  size_t count = client->devices().size();
+  target_ = client->platform_name() == "cpu" ? lowering::Target::kCpu : lowering::Target::kTpu;
+  if (target_ == lowering::Target::kCpu) {
+    count = std::min<size_t>(count, static_cast<size_t>(RequestedDevices()));
+  }
+  for (size_t i = 0; i < count; ++i) {
+    devices_.push_back(
+        std::make_unique<Device>(static_cast<int>(i), client.get(), &client->devices()[i]));
+  }
+  client_ = std::move(client);
+  started_in_ = getpid();
+  // The client's threads do not survive a fork: the child's first use must come to Start and fail.
+  pthread_atfork(nullptr, nullptr, [] { Runtime::Get().ready_.store(false); });
+  ready_.store(true, std::memory_order_release);
+}
+
+const pjrt::Client& Runtime::client() {
+  if (!started()) Start();
+  return *client_;
+}
+
+pjrt::CompileOptions Runtime::OptionsFor(ProgramSize size) {
+  pjrt::CompileOptions options;
+  options.portable = true;
+  if (target_ != lowering::Target::kCpu) return options;
+  // XLA:CPU's defaults let min and max drop NaN and reassociate sums.
+  options.env_option_overrides = {{"xla_cpu_enable_fast_min_max", false},
+                                  {"xla_cpu_enable_fast_math", false}};
+  // Measured on 8x8 to 1024x1024 programs of one to ten operations: without the fusion emitters and at
+  // a low optimization level compilation takes a quarter of the time, and small programs run as fast.
+  std::vector<std::pair<std::string, pjrt::CompileOptions::OptionValue>> cheap = {
+      {"xla_cpu_use_fusion_emitters", false}};
+  if (size == ProgramSize::kSmall) {
+    cheap.emplace_back("xla_backend_optimization_level", int64_t{0});
+    cheap.emplace_back("xla_cpu_parallel_codegen_split_count", int64_t{1});
+  } else {
+    cheap.emplace_back("xla_backend_optimization_level", int64_t{1});
+  }
+  std::lock_guard guard(mutex_);
+  for (auto& option : cheap) {
+    if (refused_options_.count(option.first) == 0) {
+      options.env_option_overrides.push_back(std::move(option));
+    }
+  }
+  return options;
+}
+
+std::shared_ptr<pjrt::Executable> Runtime::Compile(const std::string& module, ProgramSize size) {
+  if (!started()) Start();
+  for (;;) {
+    const pjrt::CompileOptions options = OptionsFor(size);
+    try {
+      return client_->Compile(module, options);
+    } catch (const pjrt::Error& error) {
+      // Plugins differ in the options they know; do without one that this one refuses.
+      const std::string message = error.what();
+      bool retry = false;
+      for (const auto& option : options.env_option_overrides) {
+        if (message.find("No such compile option") == std::string::npos ||
+            message.find(option.first) == std::string::npos) {
+          continue;
+        }
+        std::lock_guard guard(mutex_);
+        retry = refused_options_.insert(option.first).second;
+      }
+      if (!retry) throw;
+    }
+  }
+}
+
+}  // namespace torch_tpu::trace

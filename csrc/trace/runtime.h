@@ -1,0 +1,60 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lowering/call.h"
+#include "pjrt/client.h"
+#include "pjrt/discovery.h"
+#include "trace/device.h"
+
+namespace torch_tpu::trace {
+
+// The process's client, made on first use. Lives until the process ends.
+class Runtime {
+ public:
+  static Runtime& Get();
+
+  // Where the Python package found the plugins; before first use.
+  void Configure(std::optional<std::string> cpu_plugin, std::optional<std::string> libtpu);
+
+  // Number of devices. Does not start the client where the answer is known without (XLA:CPU).
+  // 0 if no client can be started.
+  int DeviceCount() noexcept;
+  Device& device(int index) {
+    if (C10_UNLIKELY(!ready_.load(std::memory_order_acquire))) Start();
+    return *devices_[index];
+  }
+  bool started() const { return ready_.load(std::memory_order_acquire); }
+  // Starts the client; throws pjrt::Error, or std::runtime_error in a forked child.
+  void Start();
+  // True in a process that was forked after its parent started the client.
+  bool InBadFork() const;
+  pjrt::PluginChoice Choice() const;
+  const pjrt::Client& client();
+  lowering::Target target() const { return target_; }
+  // How much a program computes: small ones are compiled in the cheapest way.
+  enum class ProgramSize { kSmall, kLarge };
+  std::shared_ptr<pjrt::Executable> Compile(const std::string& module, ProgramSize size);
+
+ private:
+  int RequestedDevices() const;
+  pjrt::CompileOptions OptionsFor(ProgramSize size);
+  std::mutex mutex_;
+  std::atomic<bool> ready_{false};
+  pid_t started_in_ = 0;
+  std::optional<std::string> cpu_plugin_, libtpu_;
+  std::shared_ptr<pjrt::Client> client_;
+  std::vector<std::unique_ptr<Device>> devices_;
+  std::set<std::string> refused_options_;
+  lowering::Target target_ = lowering::Target::kCpu;
+};
+
+}  // namespace torch_tpu::trace

@@ -1,0 +1,168 @@
+#include "trace/trace.h"
+
+#include <c10/util/Exception.h>
+#include <c10/util/SmallVector.h>
+
+#include <cmath>
+#include <unordered_map>
+
+#include "trace/device.h"
+
+namespace torch_tpu::trace {
+namespace {
+
+thread_local Trace* current_trace = nullptr;
+std::atomic<Mode> current_mode{Mode::kStrict};
+
+stablehlo::Value NumberConstant(stablehlo::Builder& builder, const HostNumber& number) {
+  const Type type{number.dtype, {}};
+  if (stablehlo::IsComplex(number.dtype)) {
+    return builder.ConstantComplex(type, number.real, number.imag);
+  }
+  if (stablehlo::IsFloat(number.dtype)) return builder.Constant(type, number.real);
+  return builder.ConstantInt(type, number.integer);
+}
+
+// Where an input of a node comes from, once values are forgotten.
+struct Source {
+  enum class Kind { kNone, kPlaceholder, kNode, kNumber, kClosedOver } kind = Kind::kNone;
+  int node = 0, index = 0;
+  HostNumber number;
+};
+
+struct Step {
+  std::shared_ptr<Operation> operation;
+  std::vector<Source> inputs;
+};
+
+}  // namespace
+
+Trace* Trace::Current() { return current_trace; }
+Trace::Scope::Scope(Trace* trace) : previous_(current_trace) { current_trace = trace; }
+Trace::Scope::~Scope() { current_trace = previous_; }
+
+Mode CurrentMode() { return current_mode.load(std::memory_order_relaxed); }
+void SetMode(Mode mode) { current_mode.store(mode); }
+
+ValuePtr Trace::Placeholder(const Type* type) {
+  placeholders_.push_back(type);
+  return c10::make_intrusive<Value>(type, device_, this, -1,
+                                    static_cast<int>(placeholders_.size()) - 1);
+}
+
+std::vector<ValuePtr> Trace::Record(std::shared_ptr<Operation> operation,
+                                    std::vector<ValuePtr> inputs) {
+  for (const ValuePtr& input : inputs) {
+    if (input && input->pending() && input->trace() != this) {
+      throw CaptureAborted("a value of another capture is used in " + operation->name());
+    }
+  }
+  std::vector<ValuePtr> results;
+  const int node = static_cast<int>(nodes_.size());
+  for (size_t i = 0; i < operation->results().size(); ++i) {
+    results.push_back(c10::make_intrusive<Value>(operation->results()[i], device_, this, node,
+                                                 static_cast<int>(i)));
+  }
+  nodes_.push_back({std::move(operation), std::move(inputs)});
+  return results;
+}
+
+std::shared_ptr<Operation> Trace::Close(std::string name, const std::vector<ValuePtr>& outputs) {
+  std::unordered_map<const Value*, int> captured;
+  auto source_of = [&](const ValuePtr& value) -> Source {
+    if (!value) return {};
+    if (value->pending()) {
+      if (value->node() < 0) return {Source::Kind::kPlaceholder, 0, value->index(), {}};
+      return {Source::Kind::kNode, value->node(), value->index(), {}};
+    }
+    if (value->number) return {Source::Kind::kNumber, 0, 0, *value->number};
+    auto [it, inserted] = captured.emplace(value.get(), static_cast<int>(closed_over_.size()));
+    if (inserted) closed_over_.push_back(value);
+    return {Source::Kind::kClosedOver, 0, it->second, {}};
+  };
+  std::vector<Step> steps;
+  for (const Node& node : nodes_) {
+    Step step{node.operation, {}};
+    for (const ValuePtr& input : node.inputs) step.inputs.push_back(source_of(input));
+    steps.push_back(std::move(step));
+  }
+  std::vector<Source> ends;
+  for (const ValuePtr& output : outputs) ends.push_back(source_of(output));
+
+  std::vector<const Type*> parameters = placeholders_;
+  for (const ValuePtr& value : closed_over_) parameters.push_back(value->type());
+  const size_t num_placeholders = placeholders_.size();
+  auto lower = [steps = std::move(steps), ends = std::move(ends), num_placeholders](
+                   stablehlo::Builder& builder, const stablehlo::Values& inputs) {
+    std::vector<stablehlo::Values> results;
+    Lowered lowered;
+    auto resolve = [&](const Source& source, const Type* type) -> stablehlo::Value {
+      switch (source.kind) {
+        case Source::Kind::kNone: return stablehlo::ZeroConstant(builder, *type);
+        case Source::Kind::kPlaceholder: return inputs[source.index];
+        case Source::Kind::kNode: return results[source.node][source.index];
+        case Source::Kind::kNumber: return NumberConstant(builder, source.number);
+        case Source::Kind::kClosedOver: return inputs[num_placeholders + source.index];
+      }
+      return {};
+    };
+    for (const Step& step : steps) {
+      stablehlo::Values arguments;
+      for (size_t i = 0; i < step.inputs.size(); ++i) {
+        arguments.push_back(resolve(step.inputs[i], step.operation->parameters()[i]));
+      }
+      Lowered part = step.operation->Emit(builder, arguments);
+      results.push_back(std::move(part.results));
+      for (auto& check : part.checks) lowered.checks.push_back(std::move(check));
+    }
+    for (const Source& end : ends) lowered.results.push_back(resolve(end, nullptr));
+    return lowered;
+  };
+  return std::make_shared<Operation>(std::move(name), std::move(parameters), std::move(lower));
+}
+
+void Run(const std::shared_ptr<Operation>& operation, Device& device, std::span<ValuePtr> inputs,
+         bool donate, ValuePtr* results) {
+  if (C10_UNLIKELY(current_trace != nullptr)) {
+    auto values = current_trace->Record(operation, {inputs.begin(), inputs.end()});
+    for (size_t i = 0; i < values.size(); ++i) results[i] = std::move(values[i]);
+    return;
+  }
+  Operation& op = *operation;
+  c10::SmallVector<PJRT_Buffer*, 16> arguments;
+  c10::SmallVector<Value*, 16> owners;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!op.uses(static_cast<int>(i))) continue;
+    Value* value = inputs[i].get();
+    if (C10_UNLIKELY(value->pending())) {
+      throw CaptureAborted("the data of a value being captured is needed by " + op.name());
+    }
+    arguments.push_back(value->raw());
+    owners.push_back(value);
+  }
+  c10::SmallVector<int64_t, 4> keep;
+  c10::SmallVector<Value*, 4> donated;
+  for (int64_t position : op.donatable()) {
+    if (donate && owners[position]->unique_owner()) {
+      donated.push_back(owners[position]);
+    } else {
+      keep.push_back(position);
+    }
+  }
+  c10::SmallVector<PJRT_Buffer*, 16> outputs(op.num_outputs());
+  op.Execute(device, arguments.data(), arguments.size(), keep, outputs.data());
+  for (Value* value : donated) value->Donated();
+  const size_t num_results = op.results().size();
+  for (size_t i = 0; i < num_results; ++i) results[i] = device.Adopt(op.results()[i], outputs[i]);
+  if (C10_UNLIKELY(!op.checks().empty())) {
+    static const Type* pred = Intern(Type{DType::kPred, {}});
+    for (size_t i = 0; i < op.checks().size(); ++i) {
+      const CheckSpec& spec = op.checks()[i];
+      device.AddCheck({device.Adopt(pred, outputs[num_results + i]),
+                       op.name() + ": " + spec.message, spec.index_error});
+    }
+  }
+  if (C10_UNLIKELY(CurrentMode() == Mode::kDebug)) device.Synchronize();
+}
+
+}  // namespace torch_tpu::trace

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "trace/operation.h"
+#include "trace/value.h"
+
+namespace torch_tpu::trace {
+
+// Thrown when what is being captured needs the data of a pending value (.item(), .cpu(), shapes that
+// depend on data).
+class CaptureAborted : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// One recorded call: an operation and its inputs.
+struct Node {
+  std::shared_ptr<Operation> operation;
+  std::vector<ValuePtr> inputs;  // one for each parameter; null where the parameter is unused
+};
+
+// A sequence of nodes over placeholders, recorded instead of executed. Belongs to one device; recording
+// is serialized by the caller that installed it.
+class Trace {
+ public:
+  explicit Trace(Device* device) : device_(device) {}
+  Trace(const Trace&) = delete;
+  Trace& operator=(const Trace&) = delete;
+
+  Device& device() const { return *device_; }
+  ValuePtr Placeholder(const Type* type);
+  // Appends a node; its results are pending values.
+  std::vector<ValuePtr> Record(std::shared_ptr<Operation> operation, std::vector<ValuePtr> inputs);
+  size_t size() const { return nodes_.size(); }
+
+  // The whole trace as one operation: parameters are the placeholders, then `closed_over()`.
+  std::shared_ptr<Operation> Close(std::string name, const std::vector<ValuePtr>& outputs);
+  // Computed values that nodes refer to; filled by Close.
+  const std::vector<ValuePtr>& closed_over() const { return closed_over_; }
+
+  // The trace this thread records into, or nullptr.
+  static Trace* Current();
+  class Scope {
+   public:
+    explicit Scope(Trace* trace);
+    ~Scope();
+
+   private:
+    Trace* previous_;
+  };
+
+ private:
+  Device* const device_;
+  std::vector<const Type*> placeholders_;
+  std::vector<Node> nodes_;
+  std::vector<ValuePtr> closed_over_;
+};
+
+enum class Mode { kStrict, kDebug };
+Mode CurrentMode();
+void SetMode(Mode mode);
+
+// Runs `operation` on the values at once (strict) or records it where this thread captures. `inputs`
+// has one entry for each parameter (null where unused); `donate[i]` allows input i to be overwritten if
+// the caller's reference is the only one. Returns one value for each result. `name` says in errors what
+// failed.
+void Run(const std::shared_ptr<Operation>& operation, Device& device, std::span<ValuePtr> inputs,
+         bool donate, ValuePtr* results);
+
+}  // namespace torch_tpu::trace

@@ -1,0 +1,61 @@
+#include "trace/value.h"
+
+#include <mutex>
+#include <unordered_map>
+
+#include "trace/device.h"
+
+namespace torch_tpu::trace {
+namespace {
+
+struct TypeHash {
+  size_t operator()(const Type& type) const {
+    uint64_t hash = static_cast<uint64_t>(type.dtype) + 1;
+    for (int64_t d : type.dims) {
+      hash ^= static_cast<uint64_t>(d);
+      hash *= 0x9E3779B97F4A7C15ull;
+      hash ^= hash >> 32;
+    }
+    return hash;
+  }
+};
+
+}  // namespace
+
+const Type* Intern(const Type& type) {
+  static auto* lock = new SpinLock;
+  static auto* types = new std::unordered_map<Type, std::unique_ptr<const Type>, TypeHash>;
+  std::lock_guard guard(*lock);
+  auto it = types->find(type);
+  if (it == types->end()) it = types->emplace(type, std::make_unique<const Type>(type)).first;
+  return it->second.get();
+}
+
+Value::Value(const Type* type, Device* device, pjrt::Buffer buffer)
+    : type_(type),
+      device_(device),
+      buffer_(std::move(buffer)),
+      bytes_(static_cast<int64_t>(type->bytes())) {
+  device_->Charge(bytes_);
+  device_->Link(this);
+}
+
+Value::Value(const Type* type, Device* device, Trace* trace, int node, int index)
+    : type_(type), device_(device), trace_(trace), node_(node), index_(index) {}
+
+Value::~Value() {
+  if (trace_ != nullptr) return;
+  device_->Unlink(this);
+  if (bytes_ > 0) device_->Release(bytes_);
+}
+
+void Value::Await() const { buffer_.Await(); }
+
+void Value::Donated() {
+  device_->Unlink(this);
+  buffer_.Reset();
+  device_->Release(bytes_);
+  bytes_ = 0;
+}
+
+}  // namespace torch_tpu::trace

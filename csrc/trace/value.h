@@ -1,0 +1,75 @@
+#pragma once
+
+#include <c10/util/intrusive_ptr.h>
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+#include "pjrt/buffer.h"
+#include "stablehlo/type.h"
+#include "trace/spin_lock.h"
+
+namespace torch_tpu::trace {
+
+class Device;
+class Trace;
+using stablehlo::DType;
+using stablehlo::Type;
+
+// The one copy of a type in this process; types are compared by address in signatures. Never freed.
+const Type* Intern(const Type& type);
+
+// A number known on the host: what a run-time scalar argument was made from. Captured traces bake it.
+struct HostNumber {
+  DType dtype = DType::kF32;
+  // Real and imaginary part for floating and complex dtypes, integer for the others.
+  double real = 0, imag = 0;
+  int64_t integer = 0;
+  bool operator==(const HostNumber&) const = default;
+};
+
+// An immutable array: a device buffer, or the pending result of a node of a trace being recorded.
+// Thread-safe: after construction only the bookkeeping changes.
+class Value final : public c10::intrusive_ptr_target {
+ public:
+  // A computed value. The buffer may still be filled asynchronously.
+  Value(const Type* type, Device* device, pjrt::Buffer buffer);
+  // Result `index` of node `node` of `trace` (node -1: placeholder number `index`).
+  Value(const Type* type, Device* device, Trace* trace, int node, int index);
+  ~Value() override;
+
+  const Type* type() const { return type_; }
+  Device& device() const { return *device_; }
+  bool pending() const { return trace_ != nullptr; }
+  const pjrt::Buffer& buffer() const { return buffer_; }
+  PJRT_Buffer* raw() const { return buffer_.raw(); }
+  // Blocks until computed; throws what went wrong.
+  void Await() const;
+  // The executable took the buffer over (donation); this value must have no other owner.
+  void Donated();
+
+  Trace* trace() const { return trace_; }
+  int node() const { return node_; }
+  int index() const { return index_; }
+  std::optional<HostNumber> number;
+  // True if the caller holds the only reference.
+  bool unique_owner() const { return c10::raw::intrusive_ptr::use_count(const_cast<Value*>(this)) == 1; }
+
+ private:
+  friend class Device;
+  const Type* type_;
+  Device* device_;
+  pjrt::Buffer buffer_;
+  Trace* trace_ = nullptr;
+  int node_ = -1, index_ = -1;
+  int64_t bytes_ = 0;
+  // Links of the device's list of values not yet known to be computed.
+  Value* previous_ = nullptr;
+  Value* next_ = nullptr;
+  bool linked_ = false;
+};
+
+using ValuePtr = c10::intrusive_ptr<Value>;
+
+}  // namespace torch_tpu::trace
