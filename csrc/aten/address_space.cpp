@@ -13,26 +13,30 @@
 namespace torch_tpu::aten {
 namespace {
 
-// Ranges come in powers of two from 64 bytes up; freed ones are reused by class.
 constexpr int kSmallestShift = 6;
-constexpr int kClasses = 48;
 
 struct Pool {
   trace::SpinLock lock;
   uintptr_t next = 0;
-  std::array<std::vector<uintptr_t>, kClasses> free;
+  std::array<std::vector<uintptr_t>, AddressSpace::kClasses> free;
 };
 Pool& pool() {
   static auto* pool = new Pool;
   return *pool;
 }
 
-int ClassOf(size_t bytes) {
+}  // namespace
+
+int AddressSpace::ClassOf(size_t bytes) {
   if (bytes <= (size_t{1} << kSmallestShift)) return 0;
-  return std::bit_width(bytes - 1) - kSmallestShift;
+  const int index = std::bit_width(bytes - 1) - kSmallestShift;
+  TORCH_CHECK_WITH(OutOfMemoryError, index < kClasses, "tpu: tried to allocate ", bytes, " bytes");
+  return index;
 }
 
-}  // namespace
+size_t AddressSpace::ClassBytes(size_t bytes) {
+  return size_t{1} << (ClassOf(bytes) + kSmallestShift);
+}
 
 AddressSpace& AddressSpace::Get() {
   static auto* space = new AddressSpace;
@@ -54,7 +58,6 @@ AddressSpace::AddressSpace() {
 
 void* AddressSpace::Take(size_t bytes) {
   const int index = ClassOf(bytes);
-  TORCH_CHECK_WITH(OutOfMemoryError, index < kClasses, "tpu: tried to allocate ", bytes, " bytes");
   Pool& p = pool();
   std::lock_guard guard(p.lock);
   auto& free = p.free[index];

@@ -10,6 +10,10 @@ namespace torch_tpu::aten {
 class AddressSpace {
  public:
   static AddressSpace& Get();
+  // Ranges come in powers of two from 64 bytes up; freed ones are reused by class.
+  static constexpr int kClasses = 48;
+  static int ClassOf(size_t bytes);       // throws OutOfMemoryError for sizes beyond all classes
+  static size_t ClassBytes(size_t bytes);  // the size a range of `bytes` really has
   // A unique range of at least `bytes` bytes, 64-byte aligned, never null.
   void* Take(size_t bytes);
   void Give(void* address, size_t bytes);

@@ -1,4 +1,5 @@
 #include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
@@ -132,9 +133,9 @@ at::Tensor HostAlias(const at::Tensor& tensor, ValuePtr& keep) {
     const char* text = std::getenv("TORCH_TPU_DIRECT_READ");
     return text == nullptr || std::string_view(text) != "0";
   }();
-  if (!enabled) return {};
   keep = ReadStorage(tensor);
-  if (keep->pending()) throw trace::CaptureAborted("the data of a value being captured is read");
+  if (keep->pending()) trace::Trace::Abort("the data of a value being captured is read");
+  if (!enabled) return {};
   const auto* data = static_cast<const char*>(keep->buffer().HostPointer());
   if (data == nullptr) return {};
   const auto itemsize = static_cast<int64_t>(tensor.dtype().itemsize());
@@ -170,8 +171,12 @@ void CopyToHost(const at::Tensor& source, const at::Tensor& destination) {
   Guarded([&] { device.RaiseFailedChecks(); });
 }
 
-at::Tensor CopyFrom(const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {
+at::Tensor Copy(const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {
   if (ProbingShapes()) return destination;
+  if (IsTpu(destination)) {
+    at::assert_no_internal_overlap(destination);
+    at::assert_no_partial_overlap(destination, source);
+  }
   CheckBroadcast(source, destination);
   if (destination.numel() == 0) return destination;
   if (IsTpu(source) && IsTpu(destination)) {
@@ -200,12 +205,16 @@ at::Tensor CopyFrom(const at::Tensor& source, const at::Tensor& destination, boo
   return destination;
 }
 
+at::Tensor CopyFrom(const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {
+  return Located([&] { return Copy(source, destination, non_blocking); });
+}
+
 at::Tensor CopyFromAndResize(const at::Tensor& source, const at::Tensor& destination) {
   if (!destination.sizes().equals(source.sizes())) destination.resize_(source.sizes());
   return CopyFrom(source, destination, false);
 }
 
-c10::Scalar LocalScalarDense(const at::Tensor& self) {
+c10::Scalar ReadScalar(const at::Tensor& self) {
   ValuePtr value;
   at::Tensor alias = Guarded([&] { return HostAlias(self, value); }, "aten::_local_scalar_dense");
   if (!alias.defined()) {
@@ -217,6 +226,10 @@ c10::Scalar LocalScalarDense(const at::Tensor& self) {
   }
   Guarded([&] { DeviceOf(self).RaiseFailedChecks(); });
   return alias.item();
+}
+
+c10::Scalar LocalScalarDense(const at::Tensor& self) {
+  return Located([&] { return ReadScalar(self); });
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

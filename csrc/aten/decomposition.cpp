@@ -6,8 +6,10 @@
 #include <set>
 #include <unordered_map>
 
+#include "aten/debug.h"
 #include "aten/errors.h"
 #include "aten/fallback.h"
+#include "aten/plan.h"
 #include "aten/python_hooks.h"
 #include "aten/shape_inference.h"
 #include "aten/storage.h"
@@ -188,7 +190,8 @@ std::shared_ptr<Captured> Capture(const OperatorEntry& entry, c10::ArrayRef<c10:
         return captured;
       }
     }
-  } catch (const trace::CaptureAborted&) {
+  } catch (...) {
+    if (!capture.aborted()) throw;
     return captured;
   }
   std::vector<ValuePtr> computed;
@@ -200,7 +203,7 @@ std::shared_ptr<Captured> Capture(const OperatorEntry& entry, c10::ArrayRef<c10:
   return captured;
 }
 
-void Replay(const Captured& captured, c10::ArrayRef<c10::IValue> arguments, trace::Device& device,
+void Replay(const OperatorEntry& entry, const Captured& captured, c10::ArrayRef<c10::IValue> arguments, trace::Device& device,
             size_t num_arguments, Stack* stack) {
   std::vector<ValuePtr> inputs;
   for (const c10::IValue& value : arguments) {
@@ -211,6 +214,12 @@ void Replay(const Captured& captured, c10::ArrayRef<c10::IValue> arguments, trac
   inputs.insert(inputs.end(), captured.closed_over.begin(), captured.closed_over.end());
   std::vector<ValuePtr> results(captured.operation->results().size());
   trace::Run(captured.operation, device, inputs, false, results.data());
+  if (C10_UNLIKELY(DebugMode()) && trace::Trace::Current() == nullptr) {
+    std::vector<Examined> before, after;
+    for (const ValuePtr& value : inputs) before.push_back(Whole(value));
+    for (const ValuePtr& value : results) after.push_back(Whole(value));
+    CheckForNaN(device, before, after, [&] { return Describe(entry, arguments); });
+  }
   std::vector<c10::IValue> returned;
   size_t output = 0, result = 0;
   auto next = [&]() -> at::Tensor {
@@ -237,6 +246,10 @@ void Replay(const Captured& captured, c10::ArrayRef<c10::IValue> arguments, trac
 
 void DecompositionKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
                                      Stack* stack) {
+  Located([&] { Call(op, stack); });
+}
+
+void DecompositionKernel::Call(const c10::OperatorHandle& op, Stack* stack) const {
   const OperatorEntry& entry = *entry_;
   if (active.count(entry_) != 0) {
     CpuFallback(op, stack);
@@ -273,7 +286,7 @@ void DecompositionKernel::operator()(const c10::OperatorHandle& op, c10::Dispatc
       Cache().emplace(key, captured);
     }
     if (captured->operation) {
-      Guarded([&] { Replay(*captured, arguments, device, n, stack); }, "aten::" + entry.name);
+      Guarded([&] { Replay(entry, *captured, arguments, device, n, stack); }, "aten::" + entry.name);
       return;
     }
   }

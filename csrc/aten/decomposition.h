@@ -18,6 +18,7 @@ class DecompositionKernel final : public c10::OperatorKernel {
                   torch::jit::Stack* stack);
 
  private:
+  void Call(const c10::OperatorHandle& op, torch::jit::Stack* stack) const;
   const OperatorEntry* entry_;
 };
 

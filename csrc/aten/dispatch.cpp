@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <mutex>
 
+#include "aten/debug.h"
 #include "aten/errors.h"
 #include "aten/generator.h"
 #include "aten/plan.h"
@@ -32,7 +34,7 @@ std::atomic<int64_t> hits{0}, misses{0};
 
 // Tags that keep the words of different kinds of arguments apart.
 constexpr uint64_t kNone = 0xA100, kNumberTag = 0xA200, kListTag = 0xA300, kIntTag = 0xA400,
-                   kDoubleTag = 0xA500, kStringTag = 0xA600, kOtherTag = 0xA700;
+                   kDoubleTag = 0xA500, kStringTag = 0xA600, kOtherTag = 0xA700, kSharedTag = 0xA800;
 constexpr uint64_t kViewFlag = uint64_t{1} << 63, kEmptyFlag = uint64_t{1} << 62;
 
 uint64_t Bits(double value) {
@@ -264,17 +266,36 @@ void BuildSignature(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> argum
   }
 }
 
+// Which tensors have a storage in common: whether they overlap decides what the call means.
+void AddSharing(const Gathered& gathered, Signature& signature) {
+  signature.Add(kSharedTag);
+  for (const GatheredTensor& t : gathered.tensors) {
+    size_t first = 0;
+    while (gathered.tensors[first].state != t.state) ++first;
+    signature.Add(first);
+  }
+}
+
 // The written storages of a call, locked in address order.
 class WriteLocks {
  public:
   ~WriteLocks() { Unlock(); }
-  void Lock(Gathered& gathered) {
+  // Takes the locks, then the values of the tensors whose storages they are. True if a written storage
+  // is that of another tensor of the call, too.
+  bool Lock(Gathered& gathered) {
+    size_t count = 0;
     for (GatheredTensor& t : gathered.tensors) {
       if (t.written) states_.push_back(t.state);
     }
     std::sort(states_.begin(), states_.end());
     states_.erase(std::unique(states_.begin(), states_.end()), states_.end());
     for (StorageState* state : states_) state->lock.lock();
+    for (GatheredTensor& t : gathered.tensors) {
+      if (!t.written && !Holds(t.state)) continue;
+      t.value = t.state->value;
+      ++count;
+    }
+    return count > states_.size();
   }
   bool Holds(StorageState* state) const {
     return states_.size() <= 8
@@ -329,7 +350,7 @@ void AddRandomState(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> argum
     }
   }
   if (trace::Trace::Current() != nullptr) {
-    throw trace::CaptureAborted(entry.name + " draws random numbers");
+    trace::Trace::Abort(entry.name + " draws random numbers");
   }
   const auto [seed, offset] = DrawPhilox(generator, device.index(), plan.draws);
   static const trace::Type* type = trace::Intern({trace::DType::kU64, {}});
@@ -377,6 +398,36 @@ void PushResults(const Plan& plan, c10::SmallVectorImpl<ValuePtr>& results,
   for (auto& value : returned) stack->emplace_back(std::move(value));
 }
 
+// Debug mode's look at what an operator computed.
+void CheckNumbers(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arguments,
+                  const Gathered& gathered, const Plan& plan, trace::Device& device,
+                  c10::ArrayRef<ValuePtr> inputs, c10::ArrayRef<ValuePtr> results) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    // A NaN asked for, as in nan_to_num(nan=...).
+    const bool constant = entry.arguments[i].kind == ArgumentKind::kStatic;
+    if (constant && arguments[i].isDouble() && std::isnan(arguments[i].toDouble())) return;
+  }
+  std::vector<Examined> before, after;
+  std::vector<bool> viewed(inputs.size(), false);
+  for (const GatheredTensor& t : gathered.tensors) {
+    if (t.input < 0) continue;
+    viewed[t.input] = true;
+    before.push_back({inputs[t.input], ViewOf(*t.tensor)});
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!viewed[i]) before.push_back(Whole(inputs[i]));
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    const Output& output = plan.outputs[i];
+    if (output.fresh) {
+      after.push_back(Whole(results[i]));
+    } else {
+      after.push_back({results[i], ViewOf(*gathered.tensors[output.tensor].tensor)});
+    }
+  }
+  CheckForNaN(device, before, after, [&] { return Describe(entry, arguments); });
+}
+
 void ReturnOutArguments(const OperatorEntry& entry, Stack* stack) {
   const size_t n = entry.arguments.size();
   std::vector<c10::IValue> outs;
@@ -389,11 +440,41 @@ void ReturnOutArguments(const OperatorEntry& entry, Stack* stack) {
   for (auto& out : outs) stack->emplace_back(std::move(out));
 }
 
+// An operator on lists as calls on lists of one tensor, so that each sees what the ones before it wrote.
+void CallOneByOne(const OperatorEntry& entry, Stack* stack) {
+  const size_t n = entry.arguments.size();
+  const std::vector<c10::IValue> arguments(stack->end() - static_cast<ptrdiff_t>(n), stack->end());
+  size_t length = 0;
+  for (size_t i = 0; i < n; ++i) {
+    if (entry.arguments[i].written) length = std::max(length, arguments[i].toListRef().size());
+  }
+  for (size_t element = 0; element < length; ++element) {
+    Stack one;
+    for (size_t i = 0; i < n; ++i) {
+      const bool list = entry.arguments[i].kind == ArgumentKind::kTensorList ||
+                        entry.arguments[i].kind == ArgumentKind::kNumberList;
+      if (!list || !arguments[i].isList() || arguments[i].toListRef().size() != length) {
+        one.push_back(arguments[i]);
+        continue;
+      }
+      c10::impl::GenericList single(arguments[i].toList().elementType());
+      single.push_back(arguments[i].toListRef()[element]);
+      one.emplace_back(std::move(single));
+    }
+    entry.op->callBoxed(&one);
+  }
+  torch::jit::drop(*stack, n);
+}
+
 }  // namespace
 
 DispatchCounts Dispatches() { return {hits.load(), misses.load()}; }
 
 void RuleKernel::operator()(const c10::OperatorHandle&, c10::DispatchKeySet, Stack* stack) {
+  Located([&] { Call(stack); });
+}
+
+void RuleKernel::Call(Stack* stack) const {
   const OperatorEntry& entry = *entry_;
   if (C10_UNLIKELY(ProbingShapes() && entry.form == Form::kOut)) {
     ReturnOutArguments(entry, stack);
@@ -407,13 +488,9 @@ void RuleKernel::operator()(const c10::OperatorHandle&, c10::DispatchKeySet, Sta
     Gather(entry, arguments, gathered);
     ReadUnwritten(gathered);
     WriteLocks locks;
-    if (entry.writes) {
-      locks.Lock(gathered);
-      for (GatheredTensor& t : gathered.tensors) {
-        if (t.written || locks.Holds(t.state)) t.value = t.state->value;
-      }
-    }
+    const bool shared = entry.writes && locks.Lock(gathered);
     BuildSignature(entry, arguments, gathered, signature);
+    if (C10_UNLIKELY(shared)) AddSharing(gathered, signature);
     Plan* plan = Plans().Find(signature);
     if (C10_UNLIKELY(plan == nullptr)) {
       locks.Unlock();  // planning may run Python
@@ -426,6 +503,11 @@ void RuleKernel::operator()(const c10::OperatorHandle&, c10::DispatchKeySet, Sta
       plan = Plans().Find(key);
     } else {
       hits.fetch_add(attempt == 0, std::memory_order_relaxed);
+    }
+    if (C10_UNLIKELY(plan->one_by_one)) {
+      locks.Unlock();
+      CallOneByOne(entry, stack);
+      return;
     }
     if (C10_UNLIKELY(!plan->resize.empty())) {
       locks.Unlock();
@@ -459,6 +541,9 @@ void RuleKernel::operator()(const c10::OperatorHandle&, c10::DispatchKeySet, Sta
           }
         }
         trace::Run(plan->operation, device, inputs, entry.writes, results.data());
+        if (C10_UNLIKELY(DebugMode()) && trace::Trace::Current() == nullptr) {
+          CheckNumbers(entry, arguments, gathered, *plan, device, inputs, results);
+        }
       } catch (...) {
         for (GatheredTensor& t : gathered.tensors) {
           if (t.written && t.input >= 0) t.state->value = inputs[t.input];

@@ -16,6 +16,7 @@ class RuleKernel final : public c10::OperatorKernel {
                   torch::jit::Stack* stack);
 
  private:
+  void Call(torch::jit::Stack* stack) const;
   const OperatorEntry* entry_;
 };
 

@@ -1,14 +1,27 @@
 #include "aten/errors.h"
 
-#include <c10/util/Exception.h>
+#include <algorithm>
 
+#include "aten/python_hooks.h"
 #include "pjrt/error.h"
 #include "stablehlo/type.h"
 #include "trace/device.h"
-#include "trace/runtime.h"
 #include "trace/trace.h"
 
 namespace torch_tpu::aten {
+
+void AddSourceLine(c10::Error& error) {
+  if (trace::CurrentMode() != trace::Mode::kDebug || Hooks().source_line == nullptr) return;
+  // Kernels call kernels: the innermost has said it.
+  const auto& context = error.context();
+  const bool said = std::any_of(context.begin(), context.end(),
+                                [](const std::string& text) { return text.rfind("at ", 0) == 0; });
+  if (said) return;
+  // Backward runs on threads without Python frames.
+  if (const std::string line = Hooks().source_line(); !line.empty()) {
+    error.add_context("at " + line);
+  }
+}
 
 void RethrowAsTorchError(const std::string& context) {
   const std::string where = context.empty() ? "" : " (in " + context + ")";
@@ -23,7 +36,6 @@ void RethrowAsTorchError(const std::string& context) {
     TORCH_CHECK(false, failed.what(), where);
   } catch (const pjrt::Error& error) {
     if (error.code() == pjrt::Code::kResourceExhausted) {
-      if (trace::Runtime::Get().started()) trace::Runtime::Get().device(0).CountOutOfMemory();
       TORCH_CHECK_WITH(OutOfMemoryError, false, "tpu out of memory: ", error.what(), where);
     }
     if (error.code() == pjrt::Code::kUnimplemented) {

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <unordered_set>
 
+#include "aten/errors.h"
 #include "aten/python_hooks.h"
 #include "aten/registration.h"
 #include "aten/resize.h"
@@ -116,7 +117,7 @@ void Record(const std::string& name) {
 }
 
 void FallbackKernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  CpuFallback(op, stack);
+  Located([&] { CpuFallback(op, stack); });
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {

@@ -45,7 +45,8 @@ void PhiloxGenerator::set_state(const c10::TensorImpl& state) {
 }
 
 c10::intrusive_ptr<c10::TensorImpl> PhiloxGenerator::get_state() const {
-  at::Tensor state = at::empty({kStateBytes}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
+  at::Tensor state =
+      at::empty({kStateBytes}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
   const uint64_t words[2] = {seed_, offset_};
   std::memcpy(state.mutable_data_ptr(), words, kStateBytes);
   return state.getIntrusivePtr();
@@ -69,7 +70,7 @@ const at::Generator& DefaultGenerator(c10::DeviceIndex device) {
   static auto* generators = new std::array<at::Generator, kMaxDevices>;
   static auto* mutex = new std::mutex;
   if (device < 0) device = CurrentDevice();
-  TORCH_CHECK(device < kMaxDevices, "invalid tpu device index ", static_cast<int>(device));
+  CheckDeviceIndex(device);
   std::lock_guard guard(*mutex);
   at::Generator& generator = (*generators)[device];
   if (!generator.defined()) generator = at::make_generator<PhiloxGenerator>(device);

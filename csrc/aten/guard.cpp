@@ -1,6 +1,7 @@
 #include "aten/guard.h"
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/library.h>
 #include <unistd.h>
 
 #include <array>
@@ -9,6 +10,7 @@
 #include "aten/errors.h"
 #include "aten/event.h"
 #include "aten/storage.h"
+#include "lowering/call.h"
 #include "trace/runtime.h"
 
 namespace torch_tpu::aten {
@@ -18,8 +20,8 @@ constexpr int kMaxDevices = 128;
 constexpr auto kType = c10::DeviceType::PrivateUse1;
 
 thread_local c10::DeviceIndex current_device = 0;
-// Work runs in the order of its data whatever the stream; streams are names that events and guards pass
-// around.
+// Work runs in the order of its data whatever the stream; streams are names that events and guards
+// pass around.
 thread_local std::array<c10::StreamId, kMaxDevices> current_streams{};
 std::atomic<c10::StreamId> last_stream{0};
 
@@ -40,6 +42,15 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
   c10::DeviceIndex deviceCount() const noexcept override {
     return static_cast<c10::DeviceIndex>(trace::Runtime::Get().DeviceCount());
+  }
+
+  c10::DeviceCapability getDeviceCapability(c10::Device) const override {
+    c10::DeviceCapability capability;
+    auto& supported = capability.capability_data.supported_scalar_types;
+#define TPU_DTYPE(_1, name) supported.has_##name = lowering::IsSupported(c10::ScalarType::name);
+    AT_FORALL_SCALAR_TYPES_WITH_COMPLEX_AND_QINTS(TPU_DTYPE)
+#undef TPU_DTYPE
+    return capability;
   }
 
   c10::Stream getStream(c10::Device device) const override {
@@ -99,6 +110,11 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 
+// Memory is not reused before what reads it is done, whatever the stream.
+void RecordStream(at::Tensor&, c10::Stream) {}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("record_stream", &RecordStream); }
+
 }  // namespace
 
 c10::DeviceIndex CurrentDevice() { return current_device; }
@@ -106,11 +122,16 @@ c10::DeviceIndex CurrentDevice() { return current_device; }
 c10::DeviceIndex ExchangeDevice(c10::DeviceIndex device) {
   const c10::DeviceIndex previous = current_device;
   if (device < 0 || device == previous) return previous;
-  const int count = trace::Runtime::Get().DeviceCount();
-  TORCH_CHECK(device < count, "invalid device ordinal: tpu:", static_cast<int>(device), ", but ",
-              count, " tpu device(s) are available");
+  CheckDeviceIndex(device);
   current_device = device;
   return previous;
+}
+
+void CheckDeviceIndex(c10::DeviceIndex device) {
+  const int count = trace::Runtime::Get().DeviceCount();
+  TORCH_CHECK(device >= 0 && device < count,
+              "invalid device ordinal: tpu:", static_cast<int>(device), ", but ", count,
+              " tpu device(s) are available");
 }
 
 std::pair<size_t, size_t> DeviceMemoryInfo(c10::DeviceIndex index) {

@@ -1,11 +1,10 @@
 #include "aten/hooks.h"
 
 #include <ATen/detail/PrivateUse1HooksInterface.h>
-#include <c10/core/CPUAllocator.h>
 
-#include "aten/address_space.h"
 #include "aten/generator.h"
 #include "aten/guard.h"
+#include "aten/host_allocator.h"
 #include "aten/resize.h"
 #include "aten/storage.h"
 #include "trace/runtime.h"
@@ -17,7 +16,9 @@ class Hooks final : public at::PrivateUse1HooksInterface {
  public:
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return trace::Runtime::Get().DeviceCount() > 0; }
-  bool hasPrimaryContext(c10::DeviceIndex) const override { return trace::Runtime::Get().started(); }
+  bool hasPrimaryContext(c10::DeviceIndex) const override {
+    return trace::Runtime::Get().started();
+  }
   void init() const override {}
   c10::DeviceIndex deviceCount() const override {
     return static_cast<c10::DeviceIndex>(trace::Runtime::Get().DeviceCount());
@@ -34,16 +35,17 @@ class Hooks final : public at::PrivateUse1HooksInterface {
     return DefaultGenerator(device);
   }
   at::Generator getNewGenerator(c10::DeviceIndex device) const override {
-    return at::make_generator<PhiloxGenerator>(device < 0 ? CurrentDevice() : device);
+    if (device < 0) device = CurrentDevice();
+    CheckDeviceIndex(device);
+    return at::make_generator<PhiloxGenerator>(device);
   }
   at::Device getDeviceFromPtr(void* data) const override {
-    TORCH_CHECK(AddressSpace::Get().Contains(data), "the pointer is not tpu memory");
-    return {c10::DeviceType::PrivateUse1, CurrentDevice()};
+    const c10::DeviceIndex index = DeviceOfAddress(data);
+    TORCH_CHECK(index >= 0, "the pointer ", data, " is not tpu memory");
+    return {c10::DeviceType::PrivateUse1, index};
   }
-  // PJRT copies from any host memory, so ordinary memory serves where pinned memory is asked for; it
-  // never claims to be pinned.
-  bool isPinnedPtr(const void*) const override { return false; }
-  at::Allocator* getPinnedMemoryAllocator() const override { return c10::GetCPUAllocator(); }
+  bool isPinnedPtr(const void* data) const override { return HostAllocator::Get().Contains(data); }
+  at::Allocator* getPinnedMemoryAllocator() const override { return &HostAllocator::Get(); }
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
     ResizeStorage(*storage.unsafeGetStorageImpl(), bytes);
   }
@@ -55,6 +57,7 @@ void RegisterHooks() {
   static auto* hooks = new Hooks;
   at::RegisterPrivateUse1HooksInterface(hooks);
   c10::SetAllocator(c10::DeviceType::PrivateUse1, &Allocator::Get());
+  at::setHostAllocator(c10::DeviceType::PrivateUse1, &HostAllocator::Get());
 }
 
 }  // namespace torch_tpu::aten

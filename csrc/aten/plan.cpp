@@ -34,6 +34,7 @@ struct ResultTarget {
   ViewSpec view;
   Type after;          // the storage's value after the write
   int parameter = -1;  // the storage's value before
+  int previous = -1;   // an earlier result written to the same storage
 };
 
 stablehlo::Precision DotPrecision() {
@@ -77,6 +78,17 @@ ResultSpec SpecOf(const at::Tensor& tensor) {
   return {tensor.scalar_type(), tensor.sizes().vec(), tensor.strides().vec(), true};
 }
 
+// Length of the lists an operator writes; 0 if it writes none.
+size_t ListLength(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const ArgumentPlan& argument = entry.arguments[i];
+    if (argument.written && argument.kind == ArgumentKind::kTensorList) {
+      return arguments[i].toListRef().size();
+    }
+  }
+  return 0;
+}
+
 // True where an in-place operator's results are simply its written arguments: mutating-only operators
 // and lists of tensors.
 bool ResultsAreWritten(const OperatorEntry& entry) {
@@ -88,6 +100,44 @@ bool ResultsAreWritten(const OperatorEntry& entry) {
     list |= argument.written && argument.kind == ArgumentKind::kTensorList;
   }
   return list || written > 1 || (!entry.functional && entry.rule->shape == nullptr);
+}
+
+// Fills mean the same whichever of the elements that share memory comes last.
+bool AllowsInternalOverlap(const OperatorEntry& entry) {
+  const std::string& op = entry.rule->op;
+  return op == "fill.Scalar" || op == "fill.Tensor" || op == "zero";
+}
+
+// Position of each gathered tensor in its list; -1 for those that came alone.
+std::vector<int> ListPositions(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arguments) {
+  std::vector<int> positions;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const bool list = entry.arguments[i].kind == ArgumentKind::kTensorList;
+    if (!list && entry.arguments[i].kind != ArgumentKind::kTensor) continue;
+    int position = list ? 0 : -1;
+    ForEachTensor(arguments[i], [&](const at::Tensor& t) {
+      if (t.defined() && t.device().is_privateuseone()) positions.push_back(position);
+      if (list) ++position;
+    });
+  }
+  return positions;
+}
+
+// True if an operator on lists writes what it reads or writes at another position: then one position
+// has to be done after the other.
+bool PositionsDepend(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arguments,
+                     const Gathered& gathered) {
+  const std::vector<int> positions = ListPositions(entry, arguments);
+  for (size_t i = 0; i < gathered.tensors.size(); ++i) {
+    const GatheredTensor& a = gathered.tensors[i];
+    if (!a.written || positions[i] < 0) continue;
+    for (size_t j = 0; j < gathered.tensors.size(); ++j) {
+      const GatheredTensor& b = gathered.tensors[j];
+      if (a.state != b.state || positions[i] == positions[j]) continue;
+      if (at::get_overlap_status(*a.tensor, *b.tensor) != at::MemOverlapStatus::No) return true;
+    }
+  }
+  return false;
 }
 
 void CheckWritable(const OperatorEntry& entry, const ResultSpec& result, const at::Tensor& target) {
@@ -274,6 +324,10 @@ std::unique_ptr<Plan> MakePlan(const OperatorEntry& entry, const torch::jit::Sta
     inferred = InferFunctional(entry, FunctionalArguments(entry, arguments));
   }
   const size_t num_results = inferred.results.size();
+  if (ListLength(entry, arguments) > 1 && PositionsDepend(entry, arguments, gathered)) {
+    plan->one_by_one = true;
+    return plan;
+  }
 
   // --- outputs: fresh tensors, or writes through the views of the written ones
   std::vector<ResultTarget> targets;
@@ -331,12 +385,18 @@ std::unique_ptr<Plan> MakePlan(const OperatorEntry& entry, const torch::jit::Sta
     Output& output = plan->outputs[i];
     if (output.fresh) continue;
     const GatheredTensor& t = gathered.tensors[output.tensor];
-    at::assert_no_internal_overlap(*t.tensor);
+    if (!AllowsInternalOverlap(entry)) at::assert_no_internal_overlap(*t.tensor);
     ResultTarget& target = targets[i];
     target.fresh = false;
     target.view = ViewOf(*t.tensor);
     target.dtype = target.view.dtype;
-    target.after = trace::BaseAfterWrite(t.value ? t.value->type() : nullptr, target.view,
+    const Type* before = t.value ? t.value->type() : nullptr;
+    for (size_t j = 0; j < i; ++j) {
+      if (plan->outputs[j].fresh || gathered.tensors[plan->outputs[j].tensor].state != t.state) continue;
+      target.previous = static_cast<int>(j);
+      before = &targets[j].after;
+    }
+    target.after = trace::BaseAfterWrite(before, target.view,
                                          static_cast<int64_t>(t.tensor->storage().nbytes()));
   }
 
@@ -486,6 +546,7 @@ std::unique_ptr<Plan> MakePlan(const OperatorEntry& entry, const torch::jit::Sta
       stablehlo::Value value = stablehlo::Convert(results[i], target.dtype);
       stablehlo::Value base =
           target.parameter >= 0 ? inputs[target.parameter] : stablehlo::Value();
+      if (target.previous >= 0) base = lowered.results[target.previous];
       if (!base.defined() && !target.fresh) {
         // Written in part for the first time.
         base = stablehlo::ZeroConstant(builder, target.after);

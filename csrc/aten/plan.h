@@ -71,6 +71,8 @@ struct Plan {
   // out= tensors to be resized before the call is looked up again.
   std::vector<std::pair<int, std::vector<int64_t>>> resize;
   bool nothing_to_do = false;  // all results are empty
+  // Written tensors of a list overlap: the call is made for one after the other.
+  bool one_by_one = false;
 };
 
 // Works out the plan of a call that was not seen before. May run Python; hold no lock.

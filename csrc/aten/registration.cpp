@@ -10,6 +10,7 @@
 
 #include "aten/decomposition.h"
 #include "aten/dispatch.h"
+#include "aten/indexing_kernel.h"
 #include "aten/operator_entry.h"
 
 namespace torch_tpu::aten {
@@ -192,8 +193,11 @@ void RegisterOperators() {
     registered().served.emplace_back(entry.name, how);
   };
   for (const OperatorEntry* entry : rules) {
-    library->impl(entry->name.c_str(), torch::CppFunction::makeFromBoxedFunctor(
-                                           std::make_unique<RuleKernel>(entry)));
+    library->impl(
+        entry->name.c_str(),
+        IndexingKernel::Serves(entry->rule->op)
+            ? torch::CppFunction::makeFromBoxedFunctor(std::make_unique<IndexingKernel>(entry))
+            : torch::CppFunction::makeFromBoxedFunctor(std::make_unique<RuleKernel>(entry)));
     served(*entry, entry->form == Form::kFunctional ? "rule" : "derived");
   }
   for (const OperatorEntry* entry : decompositions) {

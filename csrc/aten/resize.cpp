@@ -9,31 +9,42 @@
 #include "aten/address_space.h"
 #include "aten/errors.h"
 #include "aten/storage.h"
+#include "trace/signature.h"
 #include "trace/trace.h"
 
 namespace torch_tpu::aten {
 namespace {
 
-// The first `bytes` bytes of a value, padded with zeros where it is shorter, as flat bytes.
-trace::ValuePtr ResizeValue(trace::ValuePtr value, size_t bytes) {
-  const trace::Type* before = value->type();
-  const auto kept = static_cast<int64_t>(std::min(bytes, before->bytes()));
-  const trace::Type* after =
-      trace::Intern({trace::DType::kU8, {static_cast<int64_t>(bytes)}});
+// The first bytes of a value, padded with zeros where it is shorter, as flat bytes.
+std::shared_ptr<trace::Operation> ResizeOperation(const trace::Type* before,
+                                                  const trace::Type* after) {
+  static auto* cache = new trace::SignatureCache<std::shared_ptr<trace::Operation>>;
+  trace::Signature signature;
+  signature.Clear();
+  signature.Add(reinterpret_cast<uint64_t>(before));
+  signature.Add(reinterpret_cast<uint64_t>(after));
+  if (auto* found = cache->Find(signature)) return *found;
+  const auto kept = static_cast<int64_t>(std::min(after->bytes(), before->bytes()));
   auto operation = std::make_shared<trace::Operation>(
       "resize_storage", std::vector<const trace::Type*>{before},
       [after, kept](stablehlo::Builder& builder, const stablehlo::Values& inputs) {
         stablehlo::Value head = trace::ReadView(inputs[0], {trace::DType::kU8, {kept}, {1}});
         const int64_t missing = after->dims[0] - kept;
         if (missing > 0) {
-          stablehlo::Value zeros =
-              stablehlo::ZeroConstant(builder, {trace::DType::kU8, {missing}});
+          stablehlo::Value zeros = stablehlo::ZeroConstant(builder, {trace::DType::kU8, {missing}});
           head = stablehlo::Concatenate({head, zeros}, 0);
         }
         return trace::Lowered{{head}, {}};
       });
+  return *cache->Insert(signature, std::make_unique<std::shared_ptr<trace::Operation>>(operation));
+}
+
+trace::ValuePtr ResizeValue(trace::ValuePtr value, size_t bytes) {
+  const trace::Type* after = trace::Intern({trace::DType::kU8, {static_cast<int64_t>(bytes)}});
   trace::ValuePtr result;
-  Guarded([&] { trace::Run(operation, value->device(), {&value, 1}, false, &result); });
+  Guarded([&] {
+    trace::Run(ResizeOperation(value->type(), after), value->device(), {&value, 1}, false, &result);
+  });
   return result;
 }
 
@@ -43,15 +54,21 @@ const at::Tensor& Resize(const at::Tensor& self, c10::IntArrayRef sizes,
   for (int64_t d : sizes) {
     TORCH_CHECK(d >= 0, "Trying to create tensor with negative dimension ", d, ": ", sizes);
   }
-  if (!self.sizes().equals(sizes)) impl->set_sizes_contiguous(sizes);
+  // With the sizes it has, a tensor keeps its strides, and its storage even where that was emptied.
+  if (!self.sizes().equals(sizes)) {
+    impl->set_sizes_contiguous(sizes);
+    const size_t need = StorageBytes(impl->sizes(), impl->strides(), impl->dtype().itemsize(),
+                                     impl->storage_offset());
+    c10::StorageImpl& storage = *impl->unsafe_storage().unsafeGetStorageImpl();
+    if (need > storage.nbytes()) {
+      TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
+      ResizeStorage(storage, need);
+    }
+  }
   if (format) {
     TORCH_CHECK(*format != c10::MemoryFormat::Preserve, "Unsupported memory format", *format);
     impl->empty_tensor_restride(*format);
   }
-  const size_t need = StorageBytes(impl->sizes(), impl->strides(), impl->dtype().itemsize(),
-                                   impl->storage_offset());
-  c10::StorageImpl& storage = *impl->unsafe_storage().unsafeGetStorageImpl();
-  if (need > storage.nbytes()) ResizeStorage(storage, need);
   return self;
 }
 
@@ -62,17 +79,20 @@ at::Tensor& SetStorage(at::Tensor& self, at::Storage source, int64_t offset, c10
               "\" to a storage on different device \"", source.device(),
               "\".  This is no longer allowed; the devices must match.");
   TORCH_CHECK(offset >= 0, "Tensor: invalid storage offset ", offset);
-  TORCH_CHECK(strides.empty() || sizes.size() == strides.size(),
-              "mismatch in length of strides and shape");
+  TORCH_CHECK(strides.empty() || sizes.size() == strides.size(), "unequal size length (",
+              sizes.size(), ") and stride length (", strides.size(), ")");
+  for (int64_t s : strides) {
+    TORCH_CHECK(s >= 0, "Tensor: trying to set negative strides, which are not supported");
+  }
+  for (int64_t d : sizes) {
+    TORCH_CHECK(d >= 0, "Trying to create tensor with negative dimension ", d, ": ", sizes);
+  }
   c10::TensorImpl* impl = self.unsafeGetTensorImpl();
   impl->set_storage_keep_dtype(std::move(source));
   impl->set_storage_offset(offset);
   if (strides.empty() && !sizes.empty()) {
     impl->set_sizes_contiguous(sizes);
   } else {
-    for (int64_t s : strides) {
-      TORCH_CHECK(s >= 0, "Tensor: trying to set negative strides, which are not supported");
-    }
     impl->set_sizes_and_strides(sizes, strides, offset);
   }
   const size_t need =
@@ -92,8 +112,8 @@ at::Tensor& SetSource(at::Tensor& self, at::Storage source) {
 
 at::Tensor& SetTensor(at::Tensor& self, const at::Tensor& source) {
   if (self.is_same(source)) return self;
-  TORCH_CHECK(self.dtype() == source.dtype(), "set_: expected a source of dtype ", self.dtype(),
-              ", got ", source.dtype());
+  TORCH_CHECK(self.dtype() == source.dtype(), "Could not set tensor of type ", source.dtype(),
+              " to a tensor of type ", self.dtype());
   return SetStorage(self, source.storage(), source.storage_offset(), source.sizes(),
                     source.strides());
 }

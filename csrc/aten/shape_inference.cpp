@@ -60,7 +60,9 @@ at::Tensor ToMeta(const at::Tensor& tensor) {
       at::detail::empty_strided_meta(tensor.sizes(), tensor.strides(), tensor.scalar_type());
   c10::TensorImpl* impl = meta.unsafeGetTensorImpl();
   if (tensor.storage_offset() != 0) impl->set_storage_offset(tensor.storage_offset());
-  impl->set_wrapped_number(tensor.unsafeGetTensorImpl()->is_wrapped_number());
+  if (tensor.dim() == 0) {
+    impl->set_wrapped_number(tensor.unsafeGetTensorImpl()->is_wrapped_number());
+  }
   return meta;
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/EmptyTensor.h>
 #include <c10/core/StorageImpl.h>
 
+#include <array>
 #include <mutex>
 
 #include "aten/address_space.h"
@@ -21,11 +22,77 @@ using trace::Type;
 using trace::ValuePtr;
 using trace::ViewSpec;
 
-void DeleteState(void* context) {
-  auto* state = static_cast<StorageState*>(context);
-  AddressSpace::Get().Give(state->address, state->reserved_bytes);
-  delete state;
+// All states, so that one can be found by its address where PyTorch passes nothing else on.
+trace::SpinLock states_lock;
+StorageState* first_state = nullptr;
+
+void Link(StorageState* state) {
+  std::lock_guard guard(states_lock);
+  state->next = first_state;
+  if (first_state != nullptr) first_state->previous = state;
+  first_state = state;
 }
+
+void Unlink(StorageState* state) {
+  std::lock_guard guard(states_lock);
+  (state->previous != nullptr ? state->previous->next : first_state) = state->next;
+  if (state->next != nullptr) state->next->previous = state->previous;
+}
+
+// States of freed storages, kept by each thread with their address range, by the range's size class.
+class StatePool {
+ public:
+  ~StatePool() {
+    gone_ = true;
+    for (auto& states : classes_) {
+      for (StorageState* state : states) Destroy(state);
+    }
+  }
+  static StorageState* Take(size_t bytes) {
+    if (!gone_) {
+      auto& states = local().classes_[AddressSpace::ClassOf(bytes)];
+      if (!states.empty()) {
+        StorageState* state = states.back();
+        states.pop_back();
+        return state;
+      }
+    }
+    void* address = AddressSpace::Get().Take(bytes);
+    auto* state = new StorageState;
+    state->address = address;
+    state->reserved_bytes = AddressSpace::ClassBytes(bytes);
+    Link(state);
+    return state;
+  }
+  static void Give(StorageState* state) {
+    state->value.reset();
+    if (!gone_) {
+      auto& states = local().classes_[AddressSpace::ClassOf(state->reserved_bytes)];
+      if (states.size() < kCapacity) {
+        states.push_back(state);
+        return;
+      }
+    }
+    Destroy(state);
+  }
+
+ private:
+  static constexpr size_t kCapacity = 64;
+  static void Destroy(StorageState* state) {
+    Unlink(state);
+    AddressSpace::Get().Give(state->address, state->reserved_bytes);
+    delete state;
+  }
+  static StatePool& local() {
+    thread_local StatePool pool;
+    return pool;
+  }
+  std::array<std::vector<StorageState*>, AddressSpace::kClasses> classes_;
+  static thread_local bool gone_;  // the thread's pool is destroyed
+};
+thread_local bool StatePool::gone_ = false;
+
+void DeleteState(void* context) { StatePool::Give(static_cast<StorageState*>(context)); }
 
 void AddView(trace::Signature& signature, const ViewSpec& view) {
   signature.Add(static_cast<uint64_t>(view.dtype) | uint64_t{view.conjugate} << 8 |
@@ -48,6 +115,21 @@ std::shared_ptr<Operation> ReadOperation(const Type* base, const ViewSpec& view)
       "view", std::vector<const Type*>{base},
       [view](stablehlo::Builder&, const stablehlo::Values& inputs) {
         return trace::Lowered{{trace::ReadView(inputs[0], view)}, {}};
+      });
+  return *cache->Insert(signature, std::make_unique<std::shared_ptr<Operation>>(operation));
+}
+
+// Zeros.
+std::shared_ptr<Operation> EmptyOperation(const Type* type) {
+  static auto* cache = new OperationCache;
+  trace::Signature signature;
+  signature.Clear();
+  signature.Add(reinterpret_cast<uint64_t>(type));
+  if (auto* found = cache->Find(signature)) return *found;
+  auto operation = std::make_shared<Operation>(
+      "empty", std::vector<const Type*>{},
+      [type](stablehlo::Builder& builder, const stablehlo::Values&) {
+        return trace::Lowered{{stablehlo::ZeroConstant(builder, *type)}, {}};
       });
   return *cache->Insert(signature, std::make_unique<std::shared_ptr<Operation>>(operation));
 }
@@ -96,12 +178,9 @@ Allocator& Allocator::Get() {
 c10::DataPtr Allocator::allocate(size_t bytes) { return Allocate(bytes, CurrentDevice()); }
 
 c10::DataPtr Allocator::Allocate(size_t bytes, c10::DeviceIndex device) {
-  void* address = AddressSpace::Get().Take(bytes);
-  auto* state = new StorageState;
-  state->address = address;
-  state->reserved_bytes = bytes;
+  StorageState* state = StatePool::Take(bytes);
   state->device = device;
-  return {address, state, &DeleteState, c10::Device(c10::DeviceType::PrivateUse1, device)};
+  return {state->address, state, &DeleteState, c10::Device(c10::DeviceType::PrivateUse1, device)};
 }
 
 void Allocator::copy_data(void*, const void*, size_t) const {
@@ -128,9 +207,31 @@ std::pair<size_t, size_t> Allocator::getMemoryInfo(c10::DeviceIndex device) {
 }
 
 StorageState& StateOf(const c10::StorageImpl& storage) {
-  auto* state = static_cast<StorageState*>(storage.data_ptr().get_context());
-  TORCH_CHECK(state != nullptr, "this tpu storage was freed");
-  return *state;
+  const c10::DataPtr& data = storage.data_ptr();
+  if (auto* state = data.cast_context<StorageState>(&DeleteState); C10_LIKELY(state != nullptr)) {
+    return *state;
+  }
+  TORCH_CHECK(data.get() != nullptr, "this tpu storage was freed");
+  std::lock_guard guard(states_lock);
+  for (StorageState* state = first_state; state != nullptr; state = state->next) {
+    if (state->address == data.get() && state->device == data.device().index() &&
+        storage.nbytes() <= state->reserved_bytes) {
+      return *state;
+    }
+  }
+  TORCH_CHECK(false, "the address ", data.get(), " is not that of a tpu storage");
+}
+
+c10::DeviceIndex DeviceOfAddress(const void* address) {
+  const auto* wanted = static_cast<const char*>(address);
+  std::lock_guard guard(states_lock);
+  for (StorageState* state = first_state; state != nullptr; state = state->next) {
+    const auto* begin = static_cast<const char*>(state->address);
+    if (wanted >= begin && wanted < begin + std::max<size_t>(state->reserved_bytes, 1)) {
+      return state->device;
+    }
+  }
+  return -1;
 }
 
 trace::Device& DeviceAt(c10::DeviceIndex index) {
@@ -199,15 +300,13 @@ ValuePtr ReadStorageLocked(StorageState& state, const at::Tensor& tensor) {
     // Reading what was never written: zeros, so that results do not depend on chance.
     const auto itemsize = static_cast<int64_t>(tensor.dtype().itemsize());
     const auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
-    const ViewSpec all{lowering::ToDType(tensor.scalar_type()), {bytes / itemsize}, {1}};
-    const Type* type = trace::Intern({all.dtype, all.sizes});
-    auto operation = std::make_shared<Operation>(
-        "empty", std::vector<const Type*>{},
-        [type](stablehlo::Builder& builder, const stablehlo::Values&) {
-          return trace::Lowered{{stablehlo::ZeroConstant(builder, *type)}, {}};
-        });
+    // A value has all of its storage's bytes, also those after the last whole element.
+    const Type* type = bytes % itemsize == 0
+                           ? trace::Intern({lowering::ToDType(tensor.scalar_type()),
+                                            {bytes / itemsize}})
+                           : trace::Intern({trace::DType::kU8, {bytes}});
     ValuePtr value;
-    Guarded([&] { trace::Run(operation, DeviceOf(tensor), {}, false, &value); });
+    Guarded([&] { trace::Run(EmptyOperation(type), DeviceOf(tensor), {}, false, &value); });
     state.value = std::move(value);
   }
   return state.value;

@@ -18,6 +18,8 @@ struct StorageState {
   void* address = nullptr;
   size_t reserved_bytes = 0;
   c10::DeviceIndex device = 0;
+  // Links of the list of all states.
+  StorageState *previous = nullptr, *next = nullptr;
 };
 
 // PyTorch's allocator for "tpu": hands out address ranges; buffers appear when something is written.
@@ -39,10 +41,15 @@ class Allocator final : public c10::DeviceAllocator {
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override;
 };
 
+// The state of a storage, also of one that PyTorch made from the bare address of another (legacy files,
+// DLPack): the two then share it.
 StorageState& StateOf(const c10::StorageImpl& storage);
 inline StorageState& StateOf(const at::Tensor& tensor) {
   return StateOf(*tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
 }
+
+// The device whose storage this address lies in, or -1.
+c10::DeviceIndex DeviceOfAddress(const void* address);
 
 // The device of a tpu tensor; starts the client on first use.
 trace::Device& DeviceOf(const at::Tensor& tensor);

@@ -440,20 +440,11 @@ Values MaskedScatterBackward(Call& c) {
   Value grad = c.tensor("grad_output");
   Value mask = BroadcastTo(c.tensor("mask"), grad.dims());
   const Type& out = c.result();
-  Value zeros = Zeros(c.builder(), {out.dtype, {out.numel()}});
-  if (grad.numel() == 0 || out.numel() == 0) return {Reshape(zeros, out.dims)};
+  if (grad.numel() == 0 || out.numel() == 0) return {Zeros(c.builder(), out)};
   Value flat_mask = Reshape(mask, {grad.numel()});
-  Value rank = RankAmongTrue(c, flat_mask);
-  // Out of bounds: not written.
-  Value nowhere = c.builder().ConstantInt(rank.type(), out.numel());
-  ScatterDims dims;
-  dims.inserted_window_dims = {0};
-  dims.scatter_dims_to_operand_dims = {0};
-  dims.index_vector_dim = 1;
-  Value places = Reshape(Select(flat_mask, rank, nowhere), {grad.numel(), 1});
-  Value flat = Scatter(zeros, places, Reshape(grad, {grad.numel()}), dims,
-                       CombineRegion(Combine::kSet, out.dtype));
-  return {Reshape(flat, out.dims)};
+  Value packed = PackTrue(Reshape(grad, {grad.numel()}), flat_mask, RankAmongTrue(c, flat_mask),
+                          out.numel(), Zeros(c.builder(), {out.dtype, {}}));
+  return {Reshape(packed, out.dims)};
 }
 
 std::vector<ResultSpec> MaskedScatterBackwardShape(const ShapeCall& s) {
@@ -475,24 +466,14 @@ Values NonzeroStatic(Call& c) {
     columns.assign(self.rank(), Reshape(fill, {size, 1}));
   } else {
     Value mask = Reshape(Convert(self, DType::kPred), {count});
-    Value rank = RankAmongTrue(c, mask);
-    Value places = Select(mask, rank, b.ConstantInt(rank.type(), size));
     Value positions = Positions(b, {count}, 0);
-    ScatterDims dims;
-    dims.inserted_window_dims = {0};
-    dims.scatter_dims_to_operand_dims = {0};
-    dims.index_vector_dim = 1;
     // -1 where there are fewer nonzero elements than rows.
-    Value flat =
-        Scatter(b.ConstantInt({positions.dtype(), {size}}, -1), Reshape(places, {count, 1}),
-                positions, dims, CombineRegion(Combine::kSet, positions.dtype()));
+    Value flat = PackTrue(positions, mask, RankAmongTrue(c, mask), size,
+                          ScalarInt(b, positions.dtype(), -1));
     Value found = Ge(flat, ConstantLike(flat, 0));
-    int64_t stride = count;
-    for (int64_t extent : self.dims()) {
-      stride /= extent;
-      Value coordinate = Remainder(Divide(flat, ConstantLike(flat, static_cast<double>(stride))),
-                                   ConstantLike(flat, static_cast<double>(extent)));
-      columns.push_back(Reshape(Select(found, Convert(coordinate, out.dtype), fill), {size, 1}));
+    for (int d = 0; d < self.rank(); ++d) {
+      Value coordinate = Convert(CoordinateOf(flat, self.dims(), d), out.dtype);
+      columns.push_back(Reshape(Select(found, coordinate, fill), {size, 1}));
     }
   }
   return {columns.size() == 1 ? columns.front() : Concatenate(columns, 1)};

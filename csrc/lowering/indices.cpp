@@ -62,6 +62,28 @@ Value RankAmongTrue(Call& c, Value flat_mask) {
   return Subtract(counts, ConstantLike(counts, 1));
 }
 
+Value PackTrue(Value flat_x, Value flat_mask, Value rank, int64_t size, Value fill) {
+  Value base = BroadcastTo(fill, {size});
+  if (flat_x.numel() == 0 || size == 0) return base;
+  // Out of bounds: not written.
+  Value nowhere = rank.builder().ConstantInt(rank.type(), size);
+  ScatterDims dims;
+  dims.inserted_window_dims = {0};
+  dims.scatter_dims_to_operand_dims = {0};
+  dims.index_vector_dim = 1;
+  Value places = Reshape(Select(flat_mask, rank, nowhere), {flat_x.numel(), 1});
+  return Scatter(base, places, flat_x, dims, CombineRegion(Combine::kSet, flat_x.dtype()));
+}
+
+Value CoordinateOf(Value flat_positions, const Dims& dims, int dim) {
+  int64_t stride = 1;
+  for (size_t d = dim + 1; d < dims.size(); ++d) stride *= dims[d];
+  const auto constant = [&](int64_t value) {
+    return flat_positions.builder().ConstantInt(flat_positions.type(), value);
+  };
+  return Remainder(Divide(flat_positions, constant(stride)), constant(dims[dim]));
+}
+
 Combine CombineNamed(std::string_view reduce) {
   if (reduce == "sum" || reduce == "add" || reduce == "mean") return Combine::kAdd;
   if (reduce == "prod" || reduce == "multiply") return Combine::kMultiply;

@@ -24,6 +24,11 @@ Value Positions(Builder& builder, const Dims& dims, int dimension);
 // Position of each true element among the true elements of a flattened mask. At false ones it is
 // that of the true element before, -1 if there is none.
 Value RankAmongTrue(Call& c, Value flat_mask);
+// The first `size` of the masked elements of x, in order, then `fill`s. `rank` is
+// RankAmongTrue(mask).
+Value PackTrue(Value flat_x, Value flat_mask, Value rank, int64_t size, Value fill);
+// Coordinate along dimension `dim` of flat positions in an array of `dims`.
+Value CoordinateOf(Value flat_positions, const Dims& dims, int dim);
 
 // How a scattered element meets the one that is there.
 enum class Combine { kSet, kAdd, kMultiply, kMax, kMin };

@@ -435,13 +435,21 @@ BatchNormResults BatchNormOf(Call& c, bool training, std::optional<Value> runnin
   return out;
 }
 
+// Statistics that are not tracked are no results.
+void AppendRunning(const BatchNormResults& r, Values& out) {
+  if (r.running_mean) out.push_back(r.running_mean);
+  if (r.running_var) out.push_back(r.running_var);
+}
+
 // Nothing is kept in reserve for the backward.
 Value Reserve(Call& c) { return c.builder().Constant(c.result(3), 0); }
 
 Values BatchNorm(Call& c) {
   BatchNormResults r = BatchNormOf(c, c.boolean("training"), c.optional_tensor("running_mean"),
                                    c.optional_tensor("running_var"));
-  return {r.output, r.save_mean, r.save_invstd, r.running_mean, r.running_var};
+  Values out = {r.output, r.save_mean, r.save_invstd};
+  AppendRunning(r, out);
+  return out;
 }
 
 Values BatchNormNoStatistics(Call& c) {
@@ -464,7 +472,9 @@ Values BatchNormNoUpdate(Call& c) {
 Values BatchNormWithUpdate(Call& c) {
   BatchNormResults r = BatchNormOf(c, /*training=*/true, c.optional_tensor("running_mean"),
                                    c.optional_tensor("running_var"));
-  return {r.output, r.save_mean, r.save_invstd, Reserve(c), r.running_mean, r.running_var};
+  Values out = {r.output, r.save_mean, r.save_invstd, Reserve(c)};
+  AppendRunning(r, out);
+  return out;
 }
 
 // In evaluation nothing is saved: empty tensors.

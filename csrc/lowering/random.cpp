@@ -671,7 +671,8 @@ Values NativeDropoutBackward(Call& c) {
 }
 
 std::vector<ResultSpec> NativeDropoutBackwardShape(const ShapeCall& s) {
-  return {ElementwiseResult(s, {"grad_output", "mask"}, s.tensor("grad_output").dtype)};
+  return {ElementwiseResult(s, {"grad_output", "mask"},
+                            FloatingType(s.tensor("grad_output").dtype))};
 }
 TPU_RULE({.op = "native_dropout_backward",
           .lower = &NativeDropoutBackward,

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <span>
 
 #include "lowering/elementwise.h"
@@ -253,7 +254,25 @@ Value HurwitzZeta(Value x, Value q) {
   const Value zero = ConstantLike(x, 0), one = ConstantLike(x, 1);
   const Value infinity = ConstantLike(x, kInfinity);
   const Value pole = Or(Eq(x, one), And(Le(q, zero), Eq(q, Floor(q))));
-  const Value value = Select(pole, infinity, Zeta(x, q));
+  // The series holds right of zero only; terms left of it are added one by one.
+  const auto left = [](Value at) {
+    const Value near = Gt(at, ConstantLike(at, -0x1p24));
+    return And(And(Lt(at, ConstantLike(at, 0)), near), Ne(at, Floor(at)));
+  };
+  const Values shifted = While(
+      {x, q, zero},
+      [&](const Values& v) {
+        std::vector<int64_t> all(v[1].rank());
+        std::iota(all.begin(), all.end(), 0);
+        return Values{Reduce(left(v[1]), Reduction::kOr, all)};
+      },
+      [&](const Values& v) {
+        const Value go = left(v[1]);
+        const Value term = Power(v[1], Negate(v[0]));
+        return Values{v[0], Select(go, Add(v[1], ConstantLike(v[1], 1)), v[1]),
+                      Select(go, Add(v[2], term), v[2])};
+      });
+  const Value value = Select(pole, infinity, Add(shifted[2], Zeta(x, shifted[1])));
   return Select(Lt(x, one), ConstantLike(x, kNan), value);
 }
 

@@ -30,6 +30,8 @@ class Buffer {
   explicit operator bool() const { return buffer_ != nullptr; }
   PJRT_Buffer* raw() const { return buffer_; }
   void Reset();
+  // Forgets the buffer without freeing it.
+  void Abandon() { buffer_ = nullptr; }
 
   PJRT_Buffer_Type type() const;
   std::vector<int64_t> dims() const;

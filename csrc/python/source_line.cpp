@@ -1,5 +1,6 @@
 #include <Python.h>
 #include <frameobject.h>
+#include <torch/csrc/Exceptions.h>
 
 #include <string>
 #include <string_view>
@@ -47,8 +48,11 @@ std::string SourceLine() {
 void Warn(const std::string& message) {
   if (!Py_IsInitialized()) return;
   const PyGILState_STATE gil = PyGILState_Ensure();
-  if (PyErr_WarnEx(PyExc_UserWarning, message.c_str(), 1) != 0) PyErr_WriteUnraisable(nullptr);
+  const bool raised = PyErr_WarnEx(PyExc_UserWarning, message.c_str(), 1) != 0;
+  python_error error;  // warnings may be errors (python -W error)
+  if (raised) error.persist();
   PyGILState_Release(gil);
+  if (raised) throw std::move(error);
 }
 
 }  // namespace torch_tpu::python

@@ -8,40 +8,69 @@ namespace torch_tpu::trace {
 
 PJRT_Buffer_Type ToPjrt(DType dtype) {
   switch (dtype) {
-    case DType::kPred: return PJRT_Buffer_Type_PRED;
-    case DType::kS8: return PJRT_Buffer_Type_S8;
-    case DType::kS16: return PJRT_Buffer_Type_S16;
-    case DType::kS32: return PJRT_Buffer_Type_S32;
-    case DType::kS64: return PJRT_Buffer_Type_S64;
-    case DType::kU8: return PJRT_Buffer_Type_U8;
-    case DType::kU16: return PJRT_Buffer_Type_U16;
-    case DType::kU32: return PJRT_Buffer_Type_U32;
-    case DType::kU64: return PJRT_Buffer_Type_U64;
-    case DType::kF16: return PJRT_Buffer_Type_F16;
-    case DType::kBF16: return PJRT_Buffer_Type_BF16;
-    case DType::kF32: return PJRT_Buffer_Type_F32;
-    case DType::kF64: return PJRT_Buffer_Type_F64;
-    case DType::kC64: return PJRT_Buffer_Type_C64;
-    case DType::kC128: return PJRT_Buffer_Type_C128;
-    case DType::kF8E4M3FN: return PJRT_Buffer_Type_F8E4M3FN;
-    case DType::kF8E5M2: return PJRT_Buffer_Type_F8E5M2;
-    case DType::kF8E4M3FNUZ: return PJRT_Buffer_Type_F8E4M3FNUZ;
-    case DType::kF8E5M2FNUZ: return PJRT_Buffer_Type_F8E5M2FNUZ;
+    case DType::kPred:
+      return PJRT_Buffer_Type_PRED;
+    case DType::kS8:
+      return PJRT_Buffer_Type_S8;
+    case DType::kS16:
+      return PJRT_Buffer_Type_S16;
+    case DType::kS32:
+      return PJRT_Buffer_Type_S32;
+    case DType::kS64:
+      return PJRT_Buffer_Type_S64;
+    case DType::kU8:
+      return PJRT_Buffer_Type_U8;
+    case DType::kU16:
+      return PJRT_Buffer_Type_U16;
+    case DType::kU32:
+      return PJRT_Buffer_Type_U32;
+    case DType::kU64:
+      return PJRT_Buffer_Type_U64;
+    case DType::kF16:
+      return PJRT_Buffer_Type_F16;
+    case DType::kBF16:
+      return PJRT_Buffer_Type_BF16;
+    case DType::kF32:
+      return PJRT_Buffer_Type_F32;
+    case DType::kF64:
+      return PJRT_Buffer_Type_F64;
+    case DType::kC64:
+      return PJRT_Buffer_Type_C64;
+    case DType::kC128:
+      return PJRT_Buffer_Type_C128;
+    case DType::kF8E4M3FN:
+      return PJRT_Buffer_Type_F8E4M3FN;
+    case DType::kF8E5M2:
+      return PJRT_Buffer_Type_F8E5M2;
+    case DType::kF8E4M3FNUZ:
+      return PJRT_Buffer_Type_F8E4M3FNUZ;
+    case DType::kF8E5M2FNUZ:
+      return PJRT_Buffer_Type_F8E5M2FNUZ;
   }
   throw pjrt::Error(pjrt::Code::kInvalidArgument, "dtype without a PJRT buffer type");
 }
 
-void Device::Link(Value* value) {
-  std::lock_guard guard(list_lock_);
+void Device::Add(Value* value) {
+  std::lock_guard guard(lock_);
   value->next_ = first_;
   if (first_ != nullptr) first_->previous_ = value;
   first_ = value;
   value->linked_ = true;
+  memory_.allocated += value->bytes_;
+  memory_.total_allocated += value->bytes_;
+  memory_.peak = std::max(memory_.peak, memory_.allocated);
+  ++memory_.buffers;
+  ++memory_.total_buffers;
+  memory_.peak_buffers = std::max(memory_.peak_buffers, memory_.buffers);
 }
 
-void Device::Unlink(Value* value) {
-  std::lock_guard guard(list_lock_);
+void Device::Remove(Value* value) {
+  if (value->bytes_ < 0) return;
+  std::lock_guard guard(lock_);
   UnlinkLocked(value);
+  memory_.allocated -= value->bytes_;
+  memory_.total_freed += value->bytes_;
+  --memory_.buffers;
 }
 
 void Device::UnlinkLocked(Value* value) {
@@ -53,48 +82,35 @@ void Device::UnlinkLocked(Value* value) {
   value->linked_ = false;
 }
 
-void Device::Charge(int64_t bytes) {
-  std::lock_guard guard(memory_lock_);
-  memory_.allocated += bytes;
-  memory_.total_allocated += bytes;
-  memory_.peak = std::max(memory_.peak, memory_.allocated);
-  ++memory_.buffers;
-  ++memory_.total_buffers;
-  memory_.peak_buffers = std::max(memory_.peak_buffers, memory_.buffers);
-}
-
-void Device::Release(int64_t bytes) {
-  std::lock_guard guard(memory_lock_);
-  memory_.allocated -= bytes;
-  memory_.total_freed += bytes;
-  --memory_.buffers;
-}
-
 MemoryCounts Device::memory() const {
-  std::lock_guard guard(memory_lock_);
+  std::lock_guard guard(lock_);
   return memory_;
 }
 
 void Device::ResetPeak() {
-  std::lock_guard guard(memory_lock_);
+  std::lock_guard guard(lock_);
   memory_.peak = memory_.allocated;
   memory_.peak_buffers = memory_.buffers;
 }
 
 void Device::CountOutOfMemory() {
-  std::lock_guard guard(memory_lock_);
+  std::lock_guard guard(lock_);
   ++memory_.out_of_memory;
 }
 
 ValuePtr Device::FromHost(const Type* type, const void* data) {
-  return c10::make_intrusive<Value>(
-      type, this, client_->FromHost(data, ToPjrt(type->dtype), type->dims, *device_));
+  return c10::make_intrusive<Value>(type, this, CountingOutOfMemory([&] {
+                                      return client_->FromHost(data, ToPjrt(type->dtype),
+                                                               type->dims, *device_);
+                                    }));
 }
 
 ValuePtr Device::FromHostAsync(const Type* type, const void* data, std::function<void()> done) {
-  return c10::make_intrusive<Value>(
-      type, this,
-      client_->FromHostAsync(data, ToPjrt(type->dtype), type->dims, *device_, std::move(done)));
+  return c10::make_intrusive<Value>(type, this, CountingOutOfMemory([&] {
+                                      return client_->FromHostAsync(data, ToPjrt(type->dtype),
+                                                                    type->dims, *device_,
+                                                                    std::move(done));
+                                    }));
 }
 
 ValuePtr Device::Adopt(const Type* type, PJRT_Buffer* buffer) {
@@ -132,8 +148,9 @@ ValuePtr Device::Number(const HostNumber& number) {
 
 std::vector<pjrt::Event> Device::InFlight() {
   std::vector<pjrt::Event> events;
-  // While the lock is held no linked value can lose its buffer: destruction and donation unlink first.
-  std::lock_guard guard(list_lock_);
+  // While the lock is held no linked value can lose its buffer: destruction and donation unlink
+  // first.
+  std::lock_guard guard(lock_);
   for (Value* value = first_; value != nullptr;) {
     Value* next = value->next_;
     pjrt::Event event = value->buffer_.ReadyEvent();

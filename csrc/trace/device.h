@@ -57,24 +57,32 @@ class Device {
 
   MemoryCounts memory() const;
   void ResetPeak();
-  void CountOutOfMemory();
+  // Runs `allocate`, counting its failure for want of memory.
+  template <class Function>
+  decltype(auto) CountingOutOfMemory(Function&& allocate) {
+    try {
+      return allocate();
+    } catch (const pjrt::Error& error) {
+      if (error.code() == pjrt::Code::kResourceExhausted) CountOutOfMemory();
+      throw;
+    }
+  }
 
  private:
   friend class Value;
-  void Link(Value* value);
-  void Unlink(Value* value);
+  // Lists the value as in flight and charges its bytes; the reverse.
+  void Add(Value* value);
+  void Remove(Value* value);
   void UnlinkLocked(Value* value);
-  void Charge(int64_t bytes);
-  void Release(int64_t bytes);
+  void CountOutOfMemory();
   // Ready events of the values that are not computed yet.
   std::vector<pjrt::Event> InFlight();
 
   const int index_;
   pjrt::Client* const client_;
   const pjrt::Device* const device_;
-  SpinLock list_lock_;
+  mutable SpinLock lock_;  // of the list and the counts
   Value* first_ = nullptr;
-  mutable SpinLock memory_lock_;
   MemoryCounts memory_;
   std::mutex checks_mutex_;
   std::atomic<bool> has_checks_{false};

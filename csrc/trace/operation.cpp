@@ -97,7 +97,7 @@ void Operation::Compile() {
   const std::string module = Module();
   static const bool print = std::getenv("TORCH_TPU_PRINT_MODULES") != nullptr;
   if (print) fprintf(stderr, "%s\n%s\n", name_.c_str(), module.c_str());
-  constexpr int64_t kSmallElements = 8192;
+  constexpr int64_t kSmallElements = 2048;
   bool small = true;
   for (const Type* type : parameters_) small = small && type->numel() <= kSmallElements;
   for (const Type* type : results_) small = small && type->numel() <= kSmallElements;

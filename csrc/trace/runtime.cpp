@@ -86,7 +86,10 @@ void Runtime::Start() {
   client_ = std::move(client);
   started_in_ = getpid();
   // The client's threads do not survive a fork: the child's first use must come to Start and fail.
-  pthread_atfork(nullptr, nullptr, [] { Runtime::Get().ready_.store(false); });
+  pthread_atfork(nullptr, nullptr, [] {
+    Runtime::Get().ready_.store(false);
+    Value::AbandonBuffers();
+  });
   ready_.store(true, std::memory_order_release);
 }
 

@@ -38,6 +38,10 @@ struct Step {
 }  // namespace
 
 Trace* Trace::Current() { return current_trace; }
+void Trace::Abort(const std::string& why) {
+  if (current_trace != nullptr) current_trace->aborted_ = true;
+  throw CaptureAborted(why);
+}
 Trace::Scope::Scope(Trace* trace) : previous_(current_trace) { current_trace = trace; }
 Trace::Scope::~Scope() { current_trace = previous_; }
 
@@ -54,7 +58,7 @@ std::vector<ValuePtr> Trace::Record(std::shared_ptr<Operation> operation,
                                     std::vector<ValuePtr> inputs) {
   for (const ValuePtr& input : inputs) {
     if (input && input->pending() && input->trace() != this) {
-      throw CaptureAborted("a value of another capture is used in " + operation->name());
+      Abort("a value of another capture is used in " + operation->name());
     }
   }
   std::vector<ValuePtr> results;
@@ -129,13 +133,16 @@ void Run(const std::shared_ptr<Operation>& operation, Device& device, std::span<
     return;
   }
   Operation& op = *operation;
+  const bool debug = CurrentMode() == Mode::kDebug;
+  // What went in is looked at when something wrong comes out.
+  donate = donate && !debug;
   c10::SmallVector<PJRT_Buffer*, 16> arguments;
   c10::SmallVector<Value*, 16> owners;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!op.uses(static_cast<int>(i))) continue;
     Value* value = inputs[i].get();
     if (C10_UNLIKELY(value->pending())) {
-      throw CaptureAborted("the data of a value being captured is needed by " + op.name());
+      Trace::Abort("the data of a value being captured is needed by " + op.name());
     }
     arguments.push_back(value->raw());
     owners.push_back(value);
@@ -150,7 +157,8 @@ void Run(const std::shared_ptr<Operation>& operation, Device& device, std::span<
     }
   }
   c10::SmallVector<PJRT_Buffer*, 16> outputs(op.num_outputs());
-  op.Execute(device, arguments.data(), arguments.size(), keep, outputs.data());
+  device.CountingOutOfMemory(
+      [&] { op.Execute(device, arguments.data(), arguments.size(), keep, outputs.data()); });
   for (Value* value : donated) value->Donated();
   const size_t num_results = op.results().size();
   for (size_t i = 0; i < num_results; ++i) results[i] = device.Adopt(op.results()[i], outputs[i]);
@@ -162,7 +170,7 @@ void Run(const std::shared_ptr<Operation>& operation, Device& device, std::span<
                        op.name() + ": " + spec.message, spec.index_error});
     }
   }
-  if (C10_UNLIKELY(CurrentMode() == Mode::kDebug)) device.Synchronize();
+  if (C10_UNLIKELY(debug)) device.Synchronize();
 }
 
 }  // namespace torch_tpu::trace

@@ -45,6 +45,10 @@ class Trace {
 
   // The trace this thread records into, or nullptr.
   static Trace* Current();
+  // Gives up what this thread captures: marks it and throws CaptureAborted. The mark is what counts, for
+  // on its way through Python the exception loses its type.
+  [[noreturn]] static void Abort(const std::string& why);
+  bool aborted() const { return aborted_; }
   class Scope {
    public:
     explicit Scope(Trace* trace);
@@ -59,6 +63,7 @@ class Trace {
   std::vector<const Type*> placeholders_;
   std::vector<Node> nodes_;
   std::vector<ValuePtr> closed_over_;
+  bool aborted_ = false;
 };
 
 enum class Mode { kStrict, kDebug };

@@ -1,5 +1,6 @@
 #include "trace/value.h"
 
+#include <atomic>
 #include <mutex>
 #include <unordered_map>
 
@@ -20,7 +21,11 @@ struct TypeHash {
   }
 };
 
+std::atomic<bool> abandoned{false};
+
 }  // namespace
+
+void Value::AbandonBuffers() { abandoned.store(true, std::memory_order_relaxed); }
 
 const Type* Intern(const Type& type) {
   static auto* lock = new SpinLock;
@@ -36,8 +41,7 @@ Value::Value(const Type* type, Device* device, pjrt::Buffer buffer)
       device_(device),
       buffer_(std::move(buffer)),
       bytes_(static_cast<int64_t>(type->bytes())) {
-  device_->Charge(bytes_);
-  device_->Link(this);
+  device_->Add(this);
 }
 
 Value::Value(const Type* type, Device* device, Trace* trace, int node, int index)
@@ -45,17 +49,19 @@ Value::Value(const Type* type, Device* device, Trace* trace, int node, int index
 
 Value::~Value() {
   if (trace_ != nullptr) return;
-  device_->Unlink(this);
-  if (bytes_ > 0) device_->Release(bytes_);
+  if (C10_UNLIKELY(abandoned.load(std::memory_order_relaxed))) {
+    buffer_.Abandon();
+    return;
+  }
+  device_->Remove(this);
 }
 
 void Value::Await() const { buffer_.Await(); }
 
 void Value::Donated() {
-  device_->Unlink(this);
+  device_->Remove(this);
+  bytes_ = -1;
   buffer_.Reset();
-  device_->Release(bytes_);
-  bytes_ = 0;
 }
 
 }  // namespace torch_tpu::trace

@@ -8,6 +8,7 @@
 
 #include "pjrt/buffer.h"
 #include "stablehlo/type.h"
+#include "trace/free_list.h"
 #include "trace/spin_lock.h"
 
 namespace torch_tpu::trace {
@@ -20,7 +21,8 @@ using stablehlo::Type;
 // The one copy of a type in this process; types are compared by address in signatures. Never freed.
 const Type* Intern(const Type& type);
 
-// A number known on the host: what a run-time scalar argument was made from. Captured traces bake it.
+// A number known on the host: what a run-time scalar argument was made from. Captured traces bake
+// it.
 struct HostNumber {
   DType dtype = DType::kF32;
   // Real and imaginary part for floating and complex dtypes, integer for the others.
@@ -38,6 +40,8 @@ class Value final : public c10::intrusive_ptr_target {
   // Result `index` of node `node` of `trace` (node -1: placeholder number `index`).
   Value(const Type* type, Device* device, Trace* trace, int node, int index);
   ~Value() override;
+  static void* operator new(size_t) { return FreeList<Value>::Take(); }
+  static void operator delete(void* block) { FreeList<Value>::Give(block); }
 
   const Type* type() const { return type_; }
   Device& device() const { return *device_; }
@@ -52,9 +56,15 @@ class Value final : public c10::intrusive_ptr_target {
   Trace* trace() const { return trace_; }
   int node() const { return node_; }
   int index() const { return index_; }
+  // From now on buffers are not freed: in a forked child the client that owns them has no threads,
+  // and may hold locks for ever.
+  static void AbandonBuffers();
+
   std::optional<HostNumber> number;
   // True if the caller holds the only reference.
-  bool unique_owner() const { return c10::raw::intrusive_ptr::use_count(const_cast<Value*>(this)) == 1; }
+  bool unique_owner() const {
+    return c10::raw::intrusive_ptr::use_count(const_cast<Value*>(this)) == 1;
+  }
 
  private:
   friend class Device;
@@ -63,7 +73,7 @@ class Value final : public c10::intrusive_ptr_target {
   pjrt::Buffer buffer_;
   Trace* trace_ = nullptr;
   int node_ = -1, index_ = -1;
-  int64_t bytes_ = 0;
+  int64_t bytes_ = 0;  // charged to the device; -1 once given back
   // Links of the device's list of values not yet known to be computed.
   Value* previous_ = nullptr;
   Value* next_ = nullptr;

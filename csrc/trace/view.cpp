@@ -10,8 +10,8 @@ using namespace stablehlo;  // NOLINT
 
 int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// One digit of the mixed-radix form of the base's element index: elements `stride` apart, of which the
-// view takes `size` from `start`.
+// One digit of the mixed-radix form of the base's element index: elements `stride` apart, of which
+// the view takes `size` from `start`.
 struct Axis {
   int64_t stride, size;
   int view_dim;  // -1 for an axis only added to keep the base's shape
@@ -73,7 +73,8 @@ std::optional<Nesting> FindNesting(const Dims& base, const ViewSpec& view) {
     if (stride <= 1 || base[d] <= 1) continue;
     auto inner = std::find_if(kept.axes.begin(), kept.axes.end(),
                               [&](const Axis& a) { return a.stride <= stride; });
-    if (inner == kept.axes.end() || inner->stride == stride || stride % inner->stride != 0) continue;
+    if (inner == kept.axes.end() || inner->stride == stride || stride % inner->stride != 0)
+      continue;
     const size_t at = inner - kept.axes.begin();
     if (Extent(kept.axes, at) >= stride) continue;
     if (at > 0 ? kept.axes[at - 1].stride % stride != 0 : length % stride != 0) continue;
@@ -103,7 +104,7 @@ Value Reinterpret(Value x, DType dtype) {
     Value parts = Reinterpret(x, RealOf(dtype));
     Dims dims = parts.dims();
     if (dims.empty() || dims.back() % 2 != 0) {
-      parts = Flatten(parts);
+      parts = SliceDim(Flatten(parts), 0, 0, parts.numel() / 2 * 2);
       dims = parts.dims();
     }
     Dims pairs = dims;
@@ -223,9 +224,8 @@ Value WriteNested(Value x, Value update, const Nesting& nesting, size_t depth) {
   Value blocks = Split(x, axis);
   const int at = static_cast<int>(depth);
   Value inner = SliceDim(blocks, at, axis.start, axis.start + axis.size);
-  inner = depth + 1 == nesting.axes.size()
-              ? Reshape(update, inner.dims())
-              : WriteNested(inner, update, nesting, depth + 1);
+  inner = depth + 1 == nesting.axes.size() ? Reshape(update, inner.dims())
+                                           : WriteNested(inner, update, nesting, depth + 1);
   Dims starts(blocks.rank(), 0);
   starts[at] = axis.start;
   blocks = UpdateSlice(blocks, inner, starts);
@@ -288,6 +288,46 @@ std::optional<Dims> DenseSizes(const ViewSpec& view) {
   return sizes;
 }
 
+// Bytes of a storage as the view's dtype; what is left over at the end belongs to no element.
+int64_t Elements(int64_t bytes, DType dtype) {
+  return bytes / static_cast<int64_t>(ByteSize(dtype));
+}
+
+// True if a write through the view has to be done on single bytes, as the base would lose some as
+// an array of the view's dtype: those after its last whole element, or bytes other than 0 and 1 as
+// bool.
+bool WritesBytes(const Type* base, const ViewSpec& view, int64_t storage_bytes) {
+  if (Elements(storage_bytes, view.dtype) * static_cast<int64_t>(ByteSize(view.dtype)) !=
+      storage_bytes) {
+    return true;
+  }
+  return view.dtype == DType::kPred && base != nullptr && base->dtype != DType::kPred;
+}
+
+// The same memory as bytes: one more dimension, where elements have more than one.
+ViewSpec ByteView(const ViewSpec& view) {
+  ViewSpec bytes{DType::kU8, view.sizes, view.strides, view.offset};
+  const auto size = static_cast<int64_t>(ByteSize(view.dtype));
+  if (size == 1) return bytes;
+  for (int64_t& stride : bytes.strides) stride *= size;
+  bytes.offset *= size;
+  bytes.sizes.push_back(size);
+  bytes.strides.push_back(1);
+  return bytes;
+}
+
+// The view without repetitions (dimensions of stride 0): of elements that share memory the last
+// counts.
+ViewSpec WithoutRepetitions(const ViewSpec& view, Value& update) {
+  ViewSpec distinct = view;
+  for (size_t d = 0; d < view.sizes.size(); ++d) {
+    if (view.sizes[d] <= 1 || view.strides[d] != 0) continue;
+    update = SliceDim(update, static_cast<int>(d), view.sizes[d] - 1, view.sizes[d]);
+    distinct.sizes[d] = 1;
+  }
+  return distinct;
+}
+
 }  // namespace
 
 int64_t ViewSpec::numel() const {
@@ -347,36 +387,37 @@ Type BaseAfterWrite(const Type* base, const ViewSpec& view, int64_t storage_byte
     if (base != nullptr && base->dtype == view.dtype) return *base;
     return {view.dtype, *DenseSizes(view)};
   }
-  if (base == nullptr) {
-    return {view.dtype, {storage_bytes / static_cast<int64_t>(ByteSize(view.dtype))}};
-  }
-  if (view.numel() == 0) return *base;
-  return {view.dtype, ReinterpretDims(*base, view.dtype)};
+  if (base != nullptr && view.numel() == 0) return *base;
+  const DType dtype = WritesBytes(base, view, storage_bytes) ? DType::kU8 : view.dtype;
+  if (base == nullptr) return {dtype, {Elements(storage_bytes, dtype)}};
+  return {dtype, ReinterpretDims(*base, dtype)};
 }
 
-Value WriteView(Value base, Value update, const ViewSpec& view, const Type& after) {
+Value WriteView(Value base, Value update, const ViewSpec& target, const Type& after) {
   Builder& b = update.builder();
-  if (view.numel() == 0) return base;
-  if (view.negative) update = Negate(update);
-  if (view.conjugate) update = Conj(update);
+  if (target.numel() == 0) return base;
+  if (target.negative) update = Negate(update);
+  if (target.conjugate) update = Conj(update);
+  ViewSpec view = WithoutRepetitions(target, update);
+  if (after.dtype != view.dtype) {
+    view = ByteView(view);
+    update = Reshape(Reinterpret(update, DType::kU8), view.sizes);
+  }
   if (view.numel() == after.numel() && view.offset == 0 && DenseSizes(view)) {
-    // Every element is replaced: bring the update into memory order.
-    if (*DenseSizes(view) != view.sizes) {
-      // Dimensions of size one have arbitrary strides; drop them before sorting.
-      Dims sizes;
-      std::vector<int64_t> strides;
-      for (size_t d = 0; d < view.sizes.size(); ++d) {
-        if (view.sizes[d] == 1) continue;
-        sizes.push_back(view.sizes[d]);
-        strides.push_back(view.strides[d]);
-      }
-      update = Reshape(update, sizes);
-      std::vector<int64_t> order(sizes.size());
-      std::iota(order.begin(), order.end(), 0);
-      std::stable_sort(order.begin(), order.end(),
-                       [&](int64_t i, int64_t j) { return strides[i] > strides[j]; });
-      update = Transpose(update, order);
+    // Every element is replaced: bring the update into memory order. Dimensions of size one have
+    // arbitrary strides; drop them before sorting.
+    Dims sizes;
+    std::vector<int64_t> strides;
+    for (size_t d = 0; d < view.sizes.size(); ++d) {
+      if (view.sizes[d] == 1) continue;
+      sizes.push_back(view.sizes[d]);
+      strides.push_back(view.strides[d]);
     }
+    std::vector<int64_t> order(sizes.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int64_t i, int64_t j) { return strides[i] > strides[j]; });
+    update = Transpose(Reshape(update, sizes), order);
     return Reshape(update, after.dims);
   }
   Value x = base.defined() ? Reinterpret(base, view.dtype)

@@ -30,6 +30,7 @@ from .device import (
 from .diagnostics import (
     clear_fallbacks,
     compilations,
+    fallback_count,
     fallbacks,
     get_fallback_policy,
     plugin_info,
@@ -88,6 +89,7 @@ __all__ = [
     "device_of",
     "eager_mode",
     "empty_cache",
+    "fallback_count",
     "fallbacks",
     "get_amp_supported_dtype",
     "get_device_name",

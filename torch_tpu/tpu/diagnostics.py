@@ -10,6 +10,11 @@ def fallbacks() -> list[dict[str, Any]]:
     return _C.fallbacks()
 
 
+def fallback_count() -> int:
+    """Calls that ran on the CPU since counting began."""
+    return sum(record["count"] for record in fallbacks())
+
+
 def clear_fallbacks() -> None:
     """Starts counting fallbacks anew."""
     _C.clear_fallbacks()

@@ -14,15 +14,23 @@ _DEVICE_TYPE = int(DeviceType.PrivateUse1)
 _DEFAULT_STREAM_ID = 0
 
 
-class Event(torch.Event):
-    """A mark in a stream that other streams and the host can wait for."""
+class _EventType(type):
+    def __instancecheck__(cls, instance) -> bool:
+        return isinstance(instance, torch.Event) and instance.device.type == "tpu"
+
+
+class Event(metaclass=_EventType):
+    """A mark in a stream that other streams and the host can wait for.
+
+    Makes a torch.Event: PyTorch takes exactly these where it compares or records events.
+    """
 
     def __new__(
         cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
-    ):
+    ) -> torch.Event:
         _lazy_init()
-        return super().__new__(
-            cls, "tpu", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess
+        return torch.Event(
+            "tpu", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess
         )
 
 
@@ -35,10 +43,6 @@ class Stream(torch.Stream):
             return super().__new__(cls, priority=priority, **identity)
         index = _get_device_index(device, optional=True)
         return super().__new__(cls, torch.device("tpu", index), priority=priority)
-
-    def record_event(self, event: torch.Event | None = None) -> torch.Event:
-        """Records `event`, or a new one, behind the work queued so far, and returns it."""
-        return super().record_event(Event() if event is None else event)
 
     def __repr__(self) -> str:
         return f"torch.tpu.Stream(device={self.device}, stream_id={self.stream_id})"

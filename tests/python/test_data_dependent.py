@@ -1,0 +1,307 @@
+"""Operators whose results' sizes depend on data, and indexing by masks, against CPU PyTorch."""
+
+import pytest
+import torch
+
+NAN = float("nan")
+X = torch.tensor([[1.0, 0.0, 2.0, -1.0], [0.0, -0.0, NAN, 4.0], [5.0, 0.0, 0.0, 6.0]])
+MASK = X > 0
+INDEX = torch.tensor([2, 0, 2])
+
+
+def to(value, device):
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone().to(device)
+    if isinstance(value, (list, tuple)):
+        return type(value)(to(v, device) for v in value)
+    return value
+
+
+def flat(value):
+    return [f for v in value for f in flat(v)] if isinstance(value, (list, tuple)) else [value]
+
+
+def same(function, *arguments, strides=True):
+    """Runs `function` on CPU and on tpu, without a fallback, and compares everything."""
+    expected = flat(function(*to(arguments, "cpu")))
+    torch.tpu.clear_fallbacks()
+    actual = flat(function(*to(arguments, "tpu")))
+    assert torch.tpu.fallbacks() == []
+    assert len(actual) == len(expected)
+    for a, e in zip(actual, expected, strict=True):
+        if not isinstance(e, torch.Tensor):
+            assert a == e
+            continue
+        assert a.device.type == "tpu"
+        torch.testing.assert_close(a.cpu(), e, rtol=0, atol=0, equal_nan=True, check_stride=False)
+        if strides and e.numel() > 0:
+            assert a.stride() == e.stride()
+
+
+def same_error(function, *arguments):
+    with pytest.raises(Exception) as expected:
+        function(*to(arguments, "cpu"))
+    with pytest.raises(type(expected.value)) as actual:
+        function(*to(arguments, "tpu"))
+    assert str(actual.value).splitlines()[0] == str(expected.value).splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        X,
+        X.t(),
+        MASK,
+        X[1],
+        X.nan_to_num().to(torch.int64),
+        X.to(torch.bfloat16),
+        X.reshape(2, 3, 2),
+        torch.zeros(3, 2),
+        torch.ones(3, 2),
+        torch.zeros(0, 3),
+        torch.tensor(3.0),
+        torch.tensor(0),
+        torch.complex(X, X.flip(0)),
+    ],
+    ids=lambda x: f"{x.dtype}{list(x.shape)}",
+)
+def test_nonzero(x):
+    same(torch.nonzero, x)
+    same(torch.argwhere, x)
+    same(lambda t: torch.nonzero(t, as_tuple=True), x)
+    same(
+        lambda t: torch.nonzero(t, out=torch.empty(0, dtype=torch.int64, device=t.device)),
+        x,
+        strides=False,
+    )
+
+
+def test_nonzero_has_a_storage_of_its_size():
+    x = torch.zeros(1000, device="tpu")
+    x[7] = 1
+    assert torch.nonzero(x).untyped_storage().nbytes() == 8
+
+
+@pytest.mark.parametrize(
+    "x, mask",
+    [
+        (X, MASK),
+        (X.t(), MASK.t()),
+        (X, MASK[1]),
+        (X[1], MASK),
+        (X, torch.tensor(True)),
+        (torch.tensor(2), MASK),
+        (X, torch.zeros_like(MASK)),
+        (X, torch.ones_like(MASK)),
+        (X[:0], MASK[:0]),
+        (MASK, MASK),
+        (X.to(torch.bfloat16), MASK),
+    ],
+)
+def test_masked_select(x, mask):
+    same(torch.masked_select, x, mask)
+
+
+def test_masked_select_gradient():
+    def gradient(x, mask):
+        x = x.requires_grad_()
+        return torch.autograd.grad(torch.masked_select(x, mask).pow(2).sum(), x)
+
+    same(gradient, X.nan_to_num(), MASK)
+
+
+def test_masked_select_errors():
+    same_error(torch.masked_select, X, X)
+    same_error(torch.masked_select, X, MASK[:, :3])
+
+
+READS = [
+    lambda x, m, i: x[m],
+    lambda x, m, i: x[m[:, 0]],
+    lambda x, m, i: x[:, m[1]],
+    lambda x, m, i: x[m[:, 0], 1:3],
+    lambda x, m, i: x[m[0, :3], m[0]],
+    lambda x, m, i: x[i[:2], m[0]],
+    lambda x, m, i: x[None, m],
+    lambda x, m, i: x[m & ~m],
+    lambda x, m, i: x[m.t().t()],
+    lambda x, m, i: x.t()[m.t()],
+    lambda x, m, i: x[torch.tensor(True)],
+    lambda x, m, i: x[torch.tensor(False)],
+]
+
+
+@pytest.mark.parametrize("read", range(len(READS)))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
+def test_read_by_mask(read, dtype):
+    same(READS[read], X.to(dtype), MASK, INDEX)
+
+
+@pytest.mark.parametrize("read", range(len(READS)))
+def test_gradient_of_read_by_mask(read):
+    def gradient(x, m, i):
+        x = x.requires_grad_()
+        return torch.autograd.grad(READS[read](x, m, i).pow(2).sum(), x)
+
+    same(gradient, X.nan_to_num(), MASK, INDEX)
+
+
+def put(x, key, value, accumulate=False):
+    return x.index_put_(key, value, accumulate=accumulate)
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize("value", [torch.tensor(9.0), torch.tensor([9.0])])
+def test_put_one_value_by_mask(value, accumulate):
+    same(lambda x, m, v: put(x, (m,), v, accumulate), X, MASK, value)
+    same(lambda x, m, v: put(x, (m[:, 0],), v, accumulate), X, MASK, value)
+    same(lambda x, m, v: put(x, (None, m[0]), v, accumulate), X, MASK, value)
+    same(lambda x, m, v: x.index_put((m,), v, accumulate=accumulate), X, MASK, value)
+    same(lambda x, m, v: put(x.t(), (m.t(),), v, accumulate), X, MASK, value)
+
+
+def test_put_one_value_by_mask_compiles_once():
+    x, mask = X.to("tpu"), MASK.to("tpu")
+    x[mask] = 1.0
+    x[~mask] = 2.0
+    before = torch.tpu.compilations()["count"]
+    for value in range(5):
+        x[x < value] = value + 0.5
+        x[x < value] = 7
+    # The comparison alone; neither the value nor how many elements it goes to matters.
+    assert torch.tpu.compilations()["count"] <= before + 1
+
+
+def assign(x, key, value):
+    x[key] = value
+    return x
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_put_by_mask(accumulate):
+    count = int(MASK.sum())
+    same(lambda x, m, v: put(x, (m,), v, accumulate), X, MASK, torch.arange(count) + 10.0)
+    same(lambda x, m, v: put(x, (m[:, 0],), v, accumulate), X, MASK, torch.arange(4) + 10.0)
+    same(lambda x, m, v: put(x, (m[0, :3], m[0]), v, accumulate), X, MASK, torch.arange(2) + 10.0)
+    same(lambda x, m, v: x.index_put((m,), v), X, MASK, torch.arange(count) + 10.0)
+
+
+def test_assign_by_mask():
+    same(lambda x, m: assign(x, m, 3), X, MASK)
+    same(lambda x, m: assign(x, m, x[m] * 2), X, MASK)
+    same(lambda x, m: assign(x, (slice(None), m[0]), x[:, :2]), X, MASK)
+    same(lambda x, m: assign(x, m & ~m, 3), X, MASK)
+    same(lambda x, m: assign(x.int(), m, 3), X.nan_to_num(), MASK)
+
+
+def test_mask_errors():
+    same_error(lambda x, m: x[m[:2]], X, MASK)
+    same_error(lambda x, m: x[m[:, :, None]], X, MASK)
+    same_error(lambda x, m: assign(x, m[:2], 1), X, MASK)
+    same_error(lambda x, m: assign(x, m, x[0, :2]), X, MASK)
+    same_error(lambda x, m: x[x], X, MASK)
+    # The device works afterwards.
+    same(lambda x, m: x[m], X, MASK)
+
+
+def test_indices_on_the_cpu():
+    x = X.nan_to_num()
+    on_tpu = x.to("tpu")
+    for key in [INDEX, (INDEX, INDEX), MASK, (slice(None), MASK[0]), torch.tensor(1), [0, 2]]:
+        torch.testing.assert_close(on_tpu[key].cpu(), x[key], rtol=0, atol=0)
+    for key, value in [(INDEX, 5.0), (MASK, 6.0), (torch.tensor(1), 7.0)]:
+        mine, theirs = on_tpu.clone(), x.clone()
+        mine[key] = value
+        theirs[key] = value
+        torch.testing.assert_close(mine.cpu(), theirs, rtol=0, atol=0)
+    with pytest.raises(RuntimeError, match="indices should be either on cpu or on the same device"):
+        _ = x[MASK.to("tpu")]
+
+
+@pytest.mark.filterwarnings("ignore:indexing with dtype torch.uint8")
+def test_byte_masks():
+    bytes_ = MASK.to(torch.uint8)
+    same(lambda x, m: x[m], X, bytes_)
+    same(lambda x, m: put(x, (m,), x[m] + 1), X, bytes_)
+
+
+@pytest.mark.parametrize(
+    "repeats",
+    [
+        torch.tensor([1, 0, 3, 2]),
+        torch.tensor([2, 1], dtype=torch.int32),
+        torch.tensor([0, 0]),
+        torch.empty(0, dtype=torch.int64),
+    ],
+)
+def test_repeat_interleave(repeats):
+    same(torch.repeat_interleave, repeats)
+    total = int(repeats.sum())
+    same(lambda r: torch.repeat_interleave(r, output_size=total), repeats)
+    x = torch.arange(2.0 * len(repeats)).reshape(len(repeats), 2)
+    same(lambda x, r: torch.repeat_interleave(x, r, dim=0), x, repeats)
+
+
+def test_repeat_interleave_errors():
+    same_error(torch.repeat_interleave, torch.tensor([1, -1]))
+    same_error(torch.repeat_interleave, torch.tensor([[1]]))
+
+
+@pytest.mark.parametrize("minlength", [0, 3, 9])
+def test_bincount(minlength):
+    x = torch.tensor([1, 4, 4, 0, 1, 1], dtype=torch.int32)
+    same(lambda x: torch.bincount(x, minlength=minlength), x)
+    same(lambda x: torch.bincount(x[:0], minlength=minlength), x)
+    for dtype in (torch.float32, torch.float64, torch.int64):
+        weights = torch.arange(6).to(dtype)
+        same(lambda x, w: torch.bincount(x, w, minlength=minlength), x, weights)
+
+
+def test_bincount_errors():
+    same_error(torch.bincount, torch.tensor([1, -1]))
+    same_error(torch.bincount, torch.tensor([[1]]))
+    same_error(torch.bincount, torch.tensor([1.0]))
+    same_error(torch.bincount, torch.tensor([1, 2]), torch.tensor([1.0]))
+    same_error(lambda x: torch.bincount(x, minlength=-1), torch.tensor([1]))
+
+
+UNIQUE = [
+    torch.tensor([3, 1, 2, 1, 3, 3]),
+    torch.tensor([[3.0, NAN, 1.0], [1.0, NAN, -0.0]]),
+    torch.tensor([True, False, True]),
+    torch.tensor(7),
+    torch.zeros(0, 3),
+    torch.tensor([[1, 2, 2], [1, 2, 2], [0, 2, 2]], dtype=torch.uint8).t(),
+]
+
+
+@pytest.mark.parametrize("x", UNIQUE, ids=lambda x: f"{x.dtype}{list(x.shape)}")
+@pytest.mark.parametrize("inverse", [False, True])
+@pytest.mark.parametrize("counts", [False, True])
+def test_unique(x, inverse, counts):
+    options = {"return_inverse": inverse, "return_counts": counts}
+    same(lambda x: torch.unique(x, **options), x)
+    same(lambda x: torch._unique2(x, True, inverse, counts), x)
+    same(lambda x: torch.unique_consecutive(x, **options), x)
+    if x.dim() == 2:
+        same(lambda x: torch.unique_consecutive(x, dim=0, **options), x, strides=False)
+        if x.numel() > 0:
+            same(lambda x: torch.unique_consecutive(x, dim=1, **options), x, strides=False)
+
+
+def test_equal():
+    x = X.nan_to_num()
+    same(torch.equal, x, x)
+    same(torch.equal, x, x + 1)
+    same(torch.equal, x, x[:2])
+    same(torch.equal, x.trunc(), x.to(torch.int64))
+    same(torch.equal, x[:0], x[:0])
+    same(torch.equal, X, X)
+    with pytest.raises(RuntimeError, match="Cannot compare two tensors on different devices"):
+        torch.equal(x, x.to("tpu"))
+
+
+def test_combinations():
+    x = torch.arange(5)
+    same(torch.combinations, x)
+    same(lambda x: torch.combinations(x, r=3, with_replacement=True), x)
