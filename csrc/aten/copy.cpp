@@ -110,16 +110,19 @@ void CopyFromHost(const at::Tensor& source, const at::Tensor& destination, bool 
   at::Tensor host = source.dtype() == destination.dtype()
                         ? source
                         : source.to(destination.scalar_type());
-  const bool own = !host.is_same(source);
   host = host.expand(destination.sizes()).contiguous().resolve_conj().resolve_neg();
+  const bool callers = host.const_data_ptr() == source.const_data_ptr();
   trace::Device& device = DeviceOf(destination);
   const Type* type =
       trace::Intern({lowering::ToDType(destination.scalar_type()), destination.sizes().vec()});
   ValuePtr value = Guarded(
       [&] {
-        if (!non_blocking && !own) return device.FromHost(type, host.const_data_ptr());
-        // The tensor stays alive until the copy is done. Where it is the caller's own, non_blocking
-        // says that it is not written to before the next synchronisation.
+        // As on CUDA the caller leaves pinned memory alone until the next synchronisation, while
+        // ordinary memory is his again at once.
+        if (callers && !(non_blocking && source.is_pinned())) {
+          return device.FromHost(type, host.const_data_ptr());
+        }
+        // The tensor stays alive until the copy is done.
         return device.FromHostAsync(type, host.const_data_ptr(), [keep = host] {});
       },
       "copy from the host");
@@ -136,7 +139,7 @@ at::Tensor HostAlias(const at::Tensor& tensor, ValuePtr& keep) {
   keep = ReadStorage(tensor);
   if (keep->pending()) trace::Trace::Abort("the data of a value being captured is read");
   if (!enabled) return {};
-  const auto* data = static_cast<const char*>(keep->buffer().HostPointer());
+  const auto* data = static_cast<const char*>(keep->HostPointer());
   if (data == nullptr) return {};
   const auto itemsize = static_cast<int64_t>(tensor.dtype().itemsize());
   at::Tensor alias = at::for_blob(const_cast<char*>(data) + tensor.storage_offset() * itemsize,
@@ -164,7 +167,7 @@ void CopyToHost(const at::Tensor& source, const at::Tensor& destination) {
                                : at::empty(source.sizes(), at::TensorOptions()
                                                                .dtype(source.dtype())
                                                                .device(at::kCPU));
-    Guarded([&] { value->buffer().ToHost(target.mutable_data_ptr(), target.nbytes()); },
+    Guarded([&] { value->ToHost(target.mutable_data_ptr(), target.nbytes()); },
             "copy to the host");
     if (!direct) const_cast<at::Tensor&>(destination).copy_(target);
   }
@@ -221,7 +224,7 @@ c10::Scalar ReadScalar(const at::Tensor& self) {
     alias = at::empty(self.sizes(),
                       at::TensorOptions().dtype(self.dtype()).device(at::kCPU));
     value = Materialize(self);
-    Guarded([&] { value->buffer().ToHost(alias.mutable_data_ptr(), alias.nbytes()); },
+    Guarded([&] { value->ToHost(alias.mutable_data_ptr(), alias.nbytes()); },
             "aten::_local_scalar_dense");
   }
   Guarded([&] { DeviceOf(self).RaiseFailedChecks(); });

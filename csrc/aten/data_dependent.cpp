@@ -21,6 +21,7 @@
 #include <numeric>
 
 #include "aten/errors.h"
+#include "aten/resize.h"
 #include "aten/storage.h"
 #include "lowering/indices.h"
 #include "trace/runtime.h"
@@ -108,7 +109,7 @@ at::Tensor CutToSize(ValuePtr full, int64_t count, c10::ScalarType dtype, c10::D
   stablehlo::Dims cut = dims;
   cut.back() = count;
   if (count == 0) return MakeTensor(cut, {}, dtype, index);
-  const void* host = full->buffer().HostPointer();
+  const void* host = full->HostPointer();
   if (host == nullptr) {
     const at::Tensor whole = TensorOf(std::move(full), dtype, index);
     return TensorOf(Materialize(whole.narrow(-1, 0, count)), dtype, index);
@@ -146,12 +147,31 @@ at::Tensor Pack(const char* name, Packing packing, at::TensorList arguments,
 
 // --- operators
 
+// Coordinates are stored a row a dimension and handed out transposed, as on CPU.
+at::Tensor Transposed(const at::Tensor& rows, int64_t count, int64_t rank) {
+  return rows.as_strided({count, rank}, {1, count});
+}
+
 at::Tensor Nonzero(const at::Tensor& self) {
   const at::TensorOptions options = self.options().dtype(at::kLong);
-  if (self.numel() == 0) return at::empty({0, self.dim()}, options);
-  if (self.dim() == 0) return at::empty({self.item().toBool() ? 1 : 0, 0}, options);
-  // A row a dimension, handed out transposed, as on CPU.
-  return Pack("nonzero", &PackCoordinates, {self}, at::kLong).t();
+  if (self.numel() == 0) return Transposed(at::empty({0}, options), 0, self.dim());
+  if (self.dim() == 0) {
+    return Transposed(at::empty({0}, options), self.item().toBool() ? 1 : 0, 0);
+  }
+  const at::Tensor rows = Pack("nonzero", &PackCoordinates, {self}, at::kLong);
+  return Transposed(rows, rows.size(1), self.dim());
+}
+
+at::Tensor& NonzeroOut(const at::Tensor& self, at::Tensor& out) {
+  TORCH_CHECK(out.scalar_type() == at::kLong,
+              "nonzero: Expected out tensor to have scalar type Long but got scalar type ",
+              out.scalar_type());
+  const at::Tensor result = Nonzero(self);
+  if (!out.sizes().equals(result.sizes())) {
+    ResizeOutput(out, result.sizes());
+    out.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes(), result.strides());
+  }
+  return out.copy_(result);
 }
 
 at::Tensor MaskedSelect(const at::Tensor& self, const at::Tensor& mask) {
@@ -163,7 +183,7 @@ at::Tensor MaskedSelect(const at::Tensor& self, const at::Tensor& mask) {
                 "Expected all tensors to be on the same device, but found at least two devices, ",
                 device, " and ", t->device(), "!");
   }
-  const auto sizes = at::infer_size(self.sizes(), mask.sizes());
+  const auto sizes = at::infer_size(mask.sizes(), self.sizes());
   if (c10::multiply_integers(sizes) == 0) return at::empty({0}, self.options().device(device));
   return Pack("masked_select", &PackMasked, {self.to(device), mask.to(device)}, self.scalar_type());
 }
@@ -285,8 +305,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> UniqueConsecutive(const at::Tenso
       return {at::empty(self.sizes(), self.options()), at::empty({0}, options),
               at::empty({0}, options)};
     }
-    Runs runs = FindRuns(Boundaries(self.movedim(d, 0)), inverse, counts);
-    return {self.index_select(d, runs.starts), runs.inverse, runs.counts};
+    const at::Tensor rows = self.movedim(d, 0).contiguous();
+    Runs runs = FindRuns(Boundaries(rows), inverse, counts);
+    return {rows.index_select(0, runs.starts).movedim(0, d), runs.inverse, runs.counts};
   }
   if (self.numel() == 0) {
     return {at::empty({0}, self.options()),
@@ -311,12 +332,13 @@ struct Kernel;
 template <class Result, class... Arguments, Result (*kFunction)(Arguments...)>
 struct Kernel<kFunction> {
   static Result Run(Arguments... arguments) {
-    return Located([&] { return kFunction(arguments...); });
+    return Located([&]() -> Result { return kFunction(arguments...); });
   }
 };
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("nonzero", &Kernel<&Nonzero>::Run);
+  m.impl("nonzero.out", &Kernel<&NonzeroOut>::Run);
   m.impl("masked_select", &Kernel<&MaskedSelect>::Run);
   m.impl("equal", &Kernel<&Equal>::Run);
   m.impl("repeat_interleave.Tensor", &Kernel<&RepeatInterleave>::Run);

@@ -37,7 +37,7 @@ bool HasNaN(trace::Device& device, const Examined& examined) {
   trace::ValuePtr input = examined.value, result;
   trace::Run(operation, device, {&input, 1}, false, &result);
   bool has = false;
-  result->buffer().ToHost(&has, sizeof has);
+  result->ToHost(&has, sizeof has);
   return has;
 }
 

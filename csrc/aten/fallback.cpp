@@ -42,7 +42,7 @@ bool IsRefused(const c10::OperatorHandle& op, const std::string& name) {
       "_copy_from_and_resize", "_local_scalar_dense", "record_stream", "pin_memory", "is_pinned",
       "_pin_memory", "native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm",
       "batch_norm_gather_stats", "batch_norm_gather_stats_with_counts", "batch_norm_update_stats",
-      "_fused_moving_avg_obs_fq_helper", "rrelu_with_noise"};
+      "_fused_moving_avg_obs_fq_helper"};
   if (refused.count(name) != 0) return true;
   for (const auto& ret : op.schema().returns()) {
     if (ret.alias_info() != nullptr && !ret.alias_info()->isWrite()) return true;

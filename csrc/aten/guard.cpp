@@ -84,8 +84,11 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     Guarded([&] { DeviceAt(index < 0 ? current_device : index).Synchronize(); });
   }
 
-  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device,
               const c10::EventFlag) const override {
+    TORCH_CHECK(device < 0 || device == stream.device_index(), "Event device index ",
+                static_cast<int>(device), " does not match recording stream's device index ",
+                static_cast<int>(stream.device_index()), ".");
     if (*event == nullptr) *event = new Event;
     static_cast<Event*>(*event)->Record(stream.device_index());
   }

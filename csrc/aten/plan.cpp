@@ -5,6 +5,7 @@
 
 #include <sstream>
 
+#include "aten/registration.h"
 #include "aten/shape_inference.h"
 #include "trace/runtime.h"
 #include "trace/view.h"
@@ -49,27 +50,59 @@ stablehlo::Precision DotPrecision() {
   return stablehlo::Precision::kHighest;
 }
 
-Type TypeOf(const ResultSpec& result) {
-  return {lowering::ToDType(result.dtype), result.sizes};
+Type TypeOf(const ResultSpec& result) { return {lowering::ToDType(result.dtype), result.sizes}; }
+
+// Reductions that sum up in the dtype of out= where `dtype` is not given.
+bool TakesDtypeOfOut(const OperatorEntry& entry) {
+  const std::string base = entry.rule->op.substr(0, entry.rule->op.find('.'));
+  return base == "sum" || base == "nansum" || base == "prod" || base == "cumsum" ||
+         base == "cumprod";
 }
 
-// Arguments of the functional form: those of an out= form without the out= ones. A rule for an out= form
-// alone speaks of that form, whose result's dtype is the out= argument's.
+// Arguments of the functional form: those of an out= form without the out= ones. A rule for an out=
+// form alone speaks of that form, whose result's dtype is the out= argument's.
 std::vector<c10::IValue> FunctionalArguments(const OperatorEntry& entry,
                                              c10::ArrayRef<c10::IValue> arguments) {
   if (!entry.functional) return arguments.vec();
   std::vector<c10::IValue> functional;
+  c10::IValue out;
   for (size_t i = 0; i < arguments.size(); ++i) {
-    if (!entry.arguments[i].out) functional.push_back(arguments[i]);
+    if (!entry.arguments[i].out) {
+      functional.push_back(arguments[i]);
+    } else if (out.isNone()) {
+      out = arguments[i];
+    }
+  }
+  if (out.isTensor() && TakesDtypeOfOut(entry)) {
+    const auto dtype = entry.functional->schema().argumentIndexWithName("dtype");
+    if (dtype && functional[*dtype].isNone()) functional[*dtype] = out.toTensor().scalar_type();
   }
   return functional;
 }
 
-// The written tensors, in schema order, lists flattened: indices into Gathered::tensors.
-std::vector<int> WrittenTensors(const Gathered& gathered) {
+// For each gathered tensor, whether it came as an out= argument.
+std::vector<bool> OutTensors(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arguments) {
+  std::vector<bool> is_out;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (entry.arguments[i].kind != ArgumentKind::kTensor &&
+        entry.arguments[i].kind != ArgumentKind::kTensorList) {
+      continue;
+    }
+    ForEachTensor(arguments[i], [&](const at::Tensor& t) {
+      if (t.defined() && t.device().is_privateuseone()) is_out.push_back(entry.arguments[i].out);
+    });
+  }
+  return is_out;
+}
+
+// The written tensors in the order of the functional form's results, lists flattened: indices into
+// Gathered::tensors. An out= form that also mutates arguments returns those after what is new.
+std::vector<int> WrittenTensors(const Gathered& gathered, const std::vector<bool>& is_out) {
   std::vector<int> written;
-  for (size_t i = 0; i < gathered.tensors.size(); ++i) {
-    if (gathered.tensors[i].written) written.push_back(static_cast<int>(i));
+  for (bool out : {true, false}) {
+    for (size_t i = 0; i < gathered.tensors.size(); ++i) {
+      if (gathered.tensors[i].written && is_out[i] == out) written.push_back(static_cast<int>(i));
+    }
   }
   return written;
 }
@@ -89,8 +122,8 @@ size_t ListLength(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> argumen
   return 0;
 }
 
-// True where an in-place operator's results are simply its written arguments: mutating-only operators
-// and lists of tensors.
+// True where an in-place operator's results are simply its written arguments: mutating-only
+// operators, and those on lists without a shape function.
 bool ResultsAreWritten(const OperatorEntry& entry) {
   if (entry.form != Form::kInplace) return false;
   int written = 0;
@@ -99,13 +132,14 @@ bool ResultsAreWritten(const OperatorEntry& entry) {
     written += argument.written;
     list |= argument.written && argument.kind == ArgumentKind::kTensorList;
   }
-  return list || written > 1 || (!entry.functional && entry.rule->shape == nullptr);
+  const bool shape = entry.rule->shape != nullptr;
+  return written > 1 || (list ? !entry.functional || !shape : !entry.functional && !shape);
 }
 
-// Fills mean the same whichever of the elements that share memory comes last.
+// A fill means the same whichever of the elements that share memory comes last.
 bool AllowsInternalOverlap(const OperatorEntry& entry) {
   const std::string& op = entry.rule->op;
-  return op == "fill.Scalar" || op == "fill.Tensor" || op == "zero";
+  return op == "fill.Scalar" || op == "zero";
 }
 
 // Position of each gathered tensor in its list; -1 for those that came alone.
@@ -123,8 +157,8 @@ std::vector<int> ListPositions(const OperatorEntry& entry, c10::ArrayRef<c10::IV
   return positions;
 }
 
-// True if an operator on lists writes what it reads or writes at another position: then one position
-// has to be done after the other.
+// True if an operator on lists writes what it reads or writes at another position: then one
+// position has to be done after the other.
 bool PositionsDepend(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arguments,
                      const Gathered& gathered) {
   const std::vector<int> positions = ListPositions(entry, arguments);
@@ -133,18 +167,48 @@ bool PositionsDepend(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> argu
     if (!a.written || positions[i] < 0) continue;
     for (size_t j = 0; j < gathered.tensors.size(); ++j) {
       const GatheredTensor& b = gathered.tensors[j];
-      if (a.state != b.state || positions[i] == positions[j]) continue;
+      if (a.state != b.state) continue;
+      if (positions[i] == positions[j]) {
+        if (!b.written) at::assert_no_partial_overlap(*a.tensor, *b.tensor);
+        continue;
+      }
       if (at::get_overlap_status(*a.tensor, *b.tensor) != at::MemOverlapStatus::No) return true;
     }
   }
   return false;
 }
 
+// Structured operators without a TensorIterator take out= tensors of the result's dtype alone.
+bool WantsExactOut(const OperatorEntry& entry) {
+  if (entry.form != Form::kOut || !entry.functional_default_kernel) return false;
+  if (entry.rule->shape != nullptr) return false;
+  const Variant* variant = FindVariant(entry.name);
+  return variant != nullptr && !variant->elementwise;
+}
+
 void CheckWritable(const OperatorEntry& entry, const ResultSpec& result, const at::Tensor& target) {
   if (entry.rule->any_out_dtype) return;
+  if (WantsExactOut(entry)) {
+    TORCH_CHECK(result.dtype == target.scalar_type(), "Expected out tensor to have dtype ",
+                c10::scalarTypeToTypeMeta(result.dtype), ", but got ", target.dtype(), " instead");
+  }
+  TORCH_CHECK(
+      entry.form != Form::kInplace || !target.is_complex() || !c10::isFloatingType(result.dtype),
+      "In-place ", entry.rule->op, " is not supported for complex tensors.");
   TORCH_CHECK(c10::canCast(result.dtype, target.scalar_type()), "result type ",
               c10::toString(result.dtype), " can't be cast to the desired output type ",
               c10::toString(target.scalar_type()));
+}
+
+// An out= tensor that is an argument as well: it keeps its shape.
+bool IsAlsoRead(const Gathered& gathered, int index) {
+  for (size_t i = 0; i < gathered.tensors.size(); ++i) {
+    if (static_cast<int>(i) != index && !gathered.tensors[i].written &&
+        gathered.tensors[i].tensor->is_same(*gathered.tensors[index].tensor)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 std::string ShapeText(c10::IntArrayRef sizes) {
@@ -192,8 +256,8 @@ CallSpec MakeCallSpec(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arg
     switch (plan.kind) {
       case ArgumentKind::kTensor:
         argument.tensors.push_back(tensor_spec(value));
-        argument.kind = argument.tensors[0].defined ? ArgumentSpec::Kind::kTensor
-                                                    : ArgumentSpec::Kind::kNone;
+        argument.kind =
+            argument.tensors[0].defined ? ArgumentSpec::Kind::kTensor : ArgumentSpec::Kind::kNone;
         break;
       case ArgumentKind::kTensorList:
         argument.kind =
@@ -227,8 +291,7 @@ CallSpec MakeCallSpec(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arg
         }
         break;
       case ArgumentKind::kStatic:
-        argument.kind =
-            value.isNone() ? ArgumentSpec::Kind::kNone : ArgumentSpec::Kind::kConstant;
+        argument.kind = value.isNone() ? ArgumentSpec::Kind::kNone : ArgumentSpec::Kind::kConstant;
         argument.constant = value;
         if (value.isDouble() || value.isInt() || value.isBool() || value.isComplexDouble()) {
           argument.number_kinds.push_back(number_kind(value));
@@ -273,9 +336,7 @@ std::string Describe(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> argu
   std::ostringstream text;
   text << "aten::" << entry.name << "(";
   bool first = true;
-  auto tensor = [&](const at::Tensor& t) {
-    text << c10::toString(t.scalar_type()) << t.sizes();
-  };
+  auto tensor = [&](const at::Tensor& t) { text << c10::toString(t.scalar_type()) << t.sizes(); };
   for (size_t i = 0; i < arguments.size(); ++i) {
     const c10::IValue& value = arguments[i];
     if (value.isNone()) continue;
@@ -312,7 +373,10 @@ std::unique_ptr<Plan> MakePlan(const OperatorEntry& entry, const torch::jit::Sta
                                const Gathered& gathered) {
   const auto arguments = torch::jit::last(stack, entry.arguments.size());
   auto plan = std::make_unique<Plan>();
-  const std::vector<int> written = WrittenTensors(gathered);
+  // CallSpec leaves out= arguments out, so their values are no inputs of the rule; they may still
+  // be parameters, as the storage that is written through a view.
+  const std::vector<bool> is_out = OutTensors(entry, arguments);
+  const std::vector<int> written = WrittenTensors(gathered, is_out);
   const size_t also = entry.rule->also_writes.size();
 
   // --- what PyTorch says of the results
@@ -324,7 +388,8 @@ std::unique_ptr<Plan> MakePlan(const OperatorEntry& entry, const torch::jit::Sta
     inferred = InferFunctional(entry, FunctionalArguments(entry, arguments));
   }
   const size_t num_results = inferred.results.size();
-  if (ListLength(entry, arguments) > 1 && PositionsDepend(entry, arguments, gathered)) {
+  if (const size_t length = ListLength(entry, arguments);
+      length > 0 && PositionsDepend(entry, arguments, gathered) && length > 1) {
     plan->one_by_one = true;
     return plan;
   }
@@ -357,7 +422,7 @@ std::unique_ptr<Plan> MakePlan(const OperatorEntry& entry, const torch::jit::Sta
       const at::Tensor& tensor = *gathered.tensors[index].tensor;
       CheckWritable(entry, result, tensor);
       if (!tensor.sizes().equals(result.sizes)) {
-        if (entry.form == Form::kOut) {
+        if (entry.form == Form::kOut && !IsAlsoRead(gathered, index)) {
           plan->resize.emplace_back(index, result.sizes);
           continue;
         }
@@ -381,18 +446,27 @@ std::unique_ptr<Plan> MakePlan(const OperatorEntry& entry, const torch::jit::Sta
       targets.emplace_back();
     }
   }
+  // In-place forms were judged by PyTorch's own kernel above.
+  const Variant* variant = entry.form == Form::kOut ? FindVariant(entry.name) : nullptr;
+  const bool out_is_elementwise = variant != nullptr && variant->elementwise;
   for (size_t i = 0; i < plan->outputs.size(); ++i) {
     Output& output = plan->outputs[i];
     if (output.fresh) continue;
     const GatheredTensor& t = gathered.tensors[output.tensor];
     if (!AllowsInternalOverlap(entry)) at::assert_no_internal_overlap(*t.tensor);
+    if (out_is_elementwise) {
+      for (const GatheredTensor& other : gathered.tensors) {
+        if (!other.written) at::assert_no_partial_overlap(*t.tensor, *other.tensor);
+      }
+    }
     ResultTarget& target = targets[i];
     target.fresh = false;
     target.view = ViewOf(*t.tensor);
     target.dtype = target.view.dtype;
     const Type* before = t.value ? t.value->type() : nullptr;
     for (size_t j = 0; j < i; ++j) {
-      if (plan->outputs[j].fresh || gathered.tensors[plan->outputs[j].tensor].state != t.state) continue;
+      if (plan->outputs[j].fresh || gathered.tensors[plan->outputs[j].tensor].state != t.state)
+        continue;
       target.previous = static_cast<int>(j);
       before = &targets[j].after;
     }
@@ -413,8 +487,12 @@ std::unique_ptr<Plan> MakePlan(const OperatorEntry& entry, const torch::jit::Sta
           r.kind = Return::Kind::kTensor;
           if (!inferred.results[next].defined) r.first = -1;
           break;
-        case InferredReturn::Kind::kTensorList: r.kind = Return::Kind::kTensorList; break;
-        case InferredReturn::Kind::kConstant: r.kind = Return::Kind::kConstant; break;
+        case InferredReturn::Kind::kTensorList:
+          r.kind = Return::Kind::kTensorList;
+          break;
+        case InferredReturn::Kind::kConstant:
+          r.kind = Return::Kind::kConstant;
+          break;
       }
       next += ret.count;
       plan->returns.push_back(std::move(r));
@@ -443,22 +521,6 @@ std::unique_ptr<Plan> MakePlan(const OperatorEntry& entry, const torch::jit::Sta
   std::vector<const Type*> parameters;
   std::vector<InputSource> sources;
   std::vector<int> parameter_of(gathered.tensors.size(), -1);
-  // CallSpec leaves out= arguments out, so their values are no inputs of the rule; they may still be
-  // parameters, as the storage that is written through a view.
-  std::vector<bool> is_out(gathered.tensors.size(), false);
-  {
-    size_t tensor = 0;
-    for (size_t i = 0; i < arguments.size(); ++i) {
-      if (entry.arguments[i].kind != ArgumentKind::kTensor &&
-          entry.arguments[i].kind != ArgumentKind::kTensorList) {
-        continue;
-      }
-      ForEachTensor(arguments[i], [&](const at::Tensor& t) {
-        if (!t.defined() || !t.device().is_privateuseone()) return;
-        is_out[tensor++] = entry.arguments[i].out;
-      });
-    }
-  }
   plan->number_dtypes.resize(gathered.numbers.size());
   for (const Gathered::Input& input : gathered.inputs) {
     InputSource source;
@@ -483,8 +545,8 @@ std::unique_ptr<Plan> MakePlan(const OperatorEntry& entry, const torch::jit::Sta
   for (size_t i = 0; i < plan->outputs.size(); ++i) {
     if (!plan->outputs[i].fresh) targets[i].parameter = parameter_of[plan->outputs[i].tensor];
   }
-  if (entry.rule->random) {
-    plan->random = true;
+  plan->random = entry.rule->random && (!entry.rule->draws || entry.rule->draws(*spec));
+  if (plan->random) {
     const Type* word = trace::Intern({DType::kU64, {}});
     parameters.push_back(word);
     parameters.push_back(word);
@@ -492,12 +554,11 @@ std::unique_ptr<Plan> MakePlan(const OperatorEntry& entry, const torch::jit::Sta
     for (const TensorSpec& result : spec->results) {
       if (result.defined) elements += result.type.numel();
     }
-    plan->draws = static_cast<uint64_t>(
-        (elements * entry.rule->draws_per_element + 3) / 4 * 4);
+    plan->draws = static_cast<uint64_t>((elements * entry.rule->draws_per_element + 3) / 4 * 4);
   }
 
   // --- nothing to compute where every result is empty
-  bool empty = also == 0;
+  bool empty = true;
   for (const ResultTarget& target : targets) empty = empty && target.view.numel() == 0;
   for (const TensorSpec& result : spec->results) {
     empty = empty && (!result.defined || result.type.numel() == 0);
@@ -507,7 +568,7 @@ std::unique_ptr<Plan> MakePlan(const OperatorEntry& entry, const torch::jit::Sta
     return plan;
   }
 
-  const bool random = entry.rule->random;
+  const bool random = plan->random;
   const lowering::RuleFunction rule = entry.rule->lower;
   auto lower = [spec, sources, targets, random, rule, name = entry.name](
                    stablehlo::Builder& builder, const stablehlo::Values& inputs) {
@@ -517,8 +578,7 @@ std::unique_ptr<Plan> MakePlan(const OperatorEntry& entry, const torch::jit::Sta
       if (source.number) {
         values.push_back(inputs[source.parameter]);
       } else if (source.parameter < 0) {
-        values.push_back(
-            stablehlo::ZeroConstant(builder, {source.view.dtype, source.view.sizes}));
+        values.push_back(stablehlo::ZeroConstant(builder, {source.view.dtype, source.view.sizes}));
       } else {
         values.push_back(trace::ReadView(inputs[source.parameter], source.view));
       }
@@ -526,8 +586,8 @@ std::unique_ptr<Plan> MakePlan(const OperatorEntry& entry, const torch::jit::Sta
     lowering::Call call(*spec, builder, values);
     if (random) call.SetRandomState(inputs[inputs.size() - 2], inputs[inputs.size() - 1]);
     stablehlo::Values results = rule(call);
-    TORCH_INTERNAL_ASSERT(results.size() == targets.size(), "the rule of ", spec->name,
-                          " gives ", results.size(), " results, not ", targets.size());
+    TORCH_INTERNAL_ASSERT(results.size() == targets.size(), "the rule of ", spec->name, " gives ",
+                          results.size(), " results, not ", targets.size());
     trace::Lowered lowered;
     for (size_t i = 0; i < targets.size(); ++i) {
       const ResultTarget& target = targets[i];
@@ -538,14 +598,13 @@ std::unique_ptr<Plan> MakePlan(const OperatorEntry& entry, const torch::jit::Sta
           continue;
         }
         const Type& expected = spec->results[i].type;
-        TORCH_INTERNAL_ASSERT(results[i].defined() && results[i].type() == expected,
-                              "the rule of ", spec->name, " gives ",
+        TORCH_INTERNAL_ASSERT(results[i].defined() && results[i].type() == expected, "the rule of ",
+                              spec->name, " gives ",
                               results[i].defined() ? results[i].type().str() : "nothing",
                               " for result ", i, ", PyTorch's shape function ", expected.str());
       }
       stablehlo::Value value = stablehlo::Convert(results[i], target.dtype);
-      stablehlo::Value base =
-          target.parameter >= 0 ? inputs[target.parameter] : stablehlo::Value();
+      stablehlo::Value base = target.parameter >= 0 ? inputs[target.parameter] : stablehlo::Value();
       if (target.previous >= 0) base = lowered.results[target.previous];
       if (!base.defined() && !target.fresh) {
         // Written in part for the first time.

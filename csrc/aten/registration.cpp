@@ -11,6 +11,7 @@
 #include "aten/decomposition.h"
 #include "aten/dispatch.h"
 #include "aten/indexing_kernel.h"
+#include "aten/list_copy_kernel.h"
 #include "aten/operator_entry.h"
 
 namespace torch_tpu::aten {
@@ -18,6 +19,7 @@ namespace {
 
 struct VariantRow {
   const char *functional, *inplace, *out;
+  bool elementwise;
 };
 #include "variants.inc"
 
@@ -28,7 +30,7 @@ const std::unordered_map<std::string_view, const Variant*>& VariantMap() {
     auto* variants = new std::deque<Variant>;
     auto* result = new std::unordered_map<std::string_view, const Variant*>;
     for (const VariantRow& row : kVariants) {
-      const Variant& v = variants->emplace_back(Variant{row.functional, row.inplace, row.out});
+      const Variant& v = variants->emplace_back(Variant{row.functional, row.inplace, row.out, row.elementwise});
       for (const std::string* name : {&v.functional, &v.inplace, &v.out}) {
         if (!name->empty()) result->emplace(*name, &v);
       }
@@ -165,8 +167,12 @@ void RegisterOperators() {
         add(&rule, variant->out, Form::kOut, rule.op);
       }
     } else {
-      // A rule for a mutating form alone; its shape function speaks for it.
-      add(&rule, rule.op, variant->out == rule.op ? Form::kOut : Form::kInplace, rule.op);
+      // A rule for a mutating form alone; its shape function speaks for it. One that also returns
+      // something new (batch norm) is like a functional form that writes besides.
+      const Form form = variant->out == rule.op        ? Form::kOut
+                        : !rule.also_writes.empty() ? Form::kFunctional
+                                                       : Form::kInplace;
+      add(&rule, rule.op, form, rule.op);
     }
   }
   std::vector<OperatorEntry*> decompositions;
@@ -197,6 +203,8 @@ void RegisterOperators() {
         entry->name.c_str(),
         IndexingKernel::Serves(entry->rule->op)
             ? torch::CppFunction::makeFromBoxedFunctor(std::make_unique<IndexingKernel>(entry))
+        : ListCopyKernel::Serves(*entry)
+            ? torch::CppFunction::makeFromBoxedFunctor(std::make_unique<ListCopyKernel>(entry))
             : torch::CppFunction::makeFromBoxedFunctor(std::make_unique<RuleKernel>(entry)));
     served(*entry, entry->form == Form::kFunctional ? "rule" : "derived");
   }

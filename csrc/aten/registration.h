@@ -12,6 +12,7 @@ void RegisterOperators();
 // How an overload ("add.out") relates to its functional form, from native_functions.yaml.
 struct Variant {
   std::string functional, inplace, out;
+  bool elementwise = false;  // PyTorch builds a TensorIterator, whose checks of overlap hold
 };
 // The row in which `op` is any of the forms; nullptr if it has no other form.
 const Variant* FindVariant(std::string_view op);

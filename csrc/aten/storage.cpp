@@ -39,7 +39,8 @@ void Unlink(StorageState* state) {
   if (state->next != nullptr) state->next->previous = state->previous;
 }
 
-// States of freed storages, kept by each thread with their address range, by the range's size class.
+// States of freed storages, kept by each thread with their address range, by the range's size
+// class.
 class StatePool {
  public:
   ~StatePool() {
@@ -111,11 +112,11 @@ std::shared_ptr<Operation> ReadOperation(const Type* base, const ViewSpec& view)
   signature.Add(reinterpret_cast<uint64_t>(base));
   AddView(signature, view);
   if (auto* found = cache->Find(signature)) return *found;
-  auto operation = std::make_shared<Operation>(
-      "view", std::vector<const Type*>{base},
-      [view](stablehlo::Builder&, const stablehlo::Values& inputs) {
-        return trace::Lowered{{trace::ReadView(inputs[0], view)}, {}};
-      });
+  auto operation =
+      std::make_shared<Operation>("view", std::vector<const Type*>{base},
+                                  [view](stablehlo::Builder&, const stablehlo::Values& inputs) {
+                                    return trace::Lowered{{trace::ReadView(inputs[0], view)}, {}};
+                                  });
   return *cache->Insert(signature, std::make_unique<std::shared_ptr<Operation>>(operation));
 }
 
@@ -193,12 +194,14 @@ c10::CachingDeviceAllocator::DeviceStats Allocator::getDeviceStats(c10::DeviceIn
   const auto bytes = Counts(m.allocated, m.peak, m.total_allocated, m.total_freed);
   stats.allocated_bytes = stats.reserved_bytes = stats.active_bytes = stats.requested_bytes = bytes;
   stats.allocation = stats.active = stats.segment =
-      Counts(m.buffers, m.peak_buffers, m.total_buffers, m.total_buffers - m.buffers);
+      Counts(m.buffers, m.peak_buffers, m.total_buffers, m.freed_buffers);
   stats.num_ooms = m.out_of_memory;
   stats.num_device_alloc = m.total_buffers;
-  stats.num_device_free = m.total_buffers - m.buffers;
+  stats.num_device_free = m.freed_buffers;
   return stats;
 }
+
+void Allocator::resetAccumulatedStats(c10::DeviceIndex device) { DeviceAt(device).ResetTotals(); }
 
 void Allocator::resetPeakStats(c10::DeviceIndex device) { DeviceAt(device).ResetPeak(); }
 
@@ -235,10 +238,11 @@ c10::DeviceIndex DeviceOfAddress(const void* address) {
 }
 
 trace::Device& DeviceAt(c10::DeviceIndex index) {
-  if (C10_UNLIKELY(!trace::Runtime::Get().started())) Guarded([] { trace::Runtime::Get().Start(); });
-  TORCH_CHECK(index >= 0 && index < trace::Runtime::Get().DeviceCount(),
-              "tpu device index ", static_cast<int>(index), " is out of range: ",
-              trace::Runtime::Get().DeviceCount(), " device(s) are visible");
+  if (C10_UNLIKELY(!trace::Runtime::Get().started()))
+    Guarded([] { trace::Runtime::Get().Start(); });
+  TORCH_CHECK(index >= 0 && index < trace::Runtime::Get().DeviceCount(), "tpu device index ",
+              static_cast<int>(index), " is out of range: ", trace::Runtime::Get().DeviceCount(),
+              " device(s) are visible");
   return trace::Runtime::Get().device(index);
 }
 
@@ -258,9 +262,9 @@ at::Tensor MakeTensor(c10::IntArrayRef sizes, c10::IntArrayRef strides, caffe2::
                       c10::DeviceIndex device, size_t bytes, trace::ValuePtr value) {
   c10::DataPtr data = Allocator::Get().Allocate(bytes, device);
   static_cast<StorageState*>(data.get_context())->value = std::move(value);
-  auto storage = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), bytes, std::move(data), &Allocator::Get(),
-      /*resizable=*/true);
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
+                                                       std::move(data), &Allocator::Get(),
+                                                       /*resizable=*/true);
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(std::move(storage)), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), dtype);
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
@@ -275,12 +279,9 @@ at::Tensor MakeTensor(c10::IntArrayRef sizes, c10::IntArrayRef strides, caffe2::
 at::Tensor MakeTensor(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType dtype,
                       c10::DeviceIndex device) {
   const auto meta = c10::scalarTypeToTypeMeta(dtype);
-  size_t bytes = meta.itemsize();
-  if (strides.empty()) {
-    for (int64_t d : sizes) bytes *= static_cast<size_t>(d);
-  } else {
-    bytes = StorageBytes(sizes, strides, meta.itemsize());
-  }
+  const size_t bytes = strides.empty()
+                           ? at::detail::computeStorageNbytesContiguous(sizes, meta.itemsize())
+                           : at::detail::computeStorageNbytes(sizes, strides, meta.itemsize());
   return MakeTensor(sizes, strides, meta, device, bytes, nullptr);
 }
 
@@ -301,10 +302,10 @@ ValuePtr ReadStorageLocked(StorageState& state, const at::Tensor& tensor) {
     const auto itemsize = static_cast<int64_t>(tensor.dtype().itemsize());
     const auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
     // A value has all of its storage's bytes, also those after the last whole element.
-    const Type* type = bytes % itemsize == 0
-                           ? trace::Intern({lowering::ToDType(tensor.scalar_type()),
-                                            {bytes / itemsize}})
-                           : trace::Intern({trace::DType::kU8, {bytes}});
+    const Type* type =
+        bytes % itemsize == 0
+            ? trace::Intern({lowering::ToDType(tensor.scalar_type()), {bytes / itemsize}})
+            : trace::Intern({trace::DType::kU8, {bytes}});
     ValuePtr value;
     Guarded([&] { trace::Run(EmptyOperation(type), DeviceOf(tensor), {}, false, &value); });
     state.value = std::move(value);

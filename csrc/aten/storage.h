@@ -10,8 +10,8 @@
 
 namespace torch_tpu::aten {
 
-// What a tpu storage holds. Lives in the storage's DataPtr context, so that shallow copies, views and
-// tied parameters share it.
+// What a tpu storage holds. Lives in the storage's DataPtr context, so that shallow copies, views
+// and tied parameters share it.
 struct StorageState {
   trace::SpinLock lock;   // held from reading `value` to swapping it when a view is written through
   trace::ValuePtr value;  // null until something is written
@@ -22,7 +22,8 @@ struct StorageState {
   StorageState *previous = nullptr, *next = nullptr;
 };
 
-// PyTorch's allocator for "tpu": hands out address ranges; buffers appear when something is written.
+// PyTorch's allocator for "tpu": hands out address ranges; buffers appear when something is
+// written.
 class Allocator final : public c10::DeviceAllocator {
  public:
   static Allocator& Get();
@@ -36,13 +37,13 @@ class Allocator final : public c10::DeviceAllocator {
   void emptyCache(c10::MempoolId_t pool = {0, 0}) override {}
   void recordStream(const c10::DataPtr& ptr, c10::Stream stream) override {}
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override;
-  void resetAccumulatedStats(c10::DeviceIndex device) override {}
+  void resetAccumulatedStats(c10::DeviceIndex device) override;
   void resetPeakStats(c10::DeviceIndex device) override;
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override;
 };
 
-// The state of a storage, also of one that PyTorch made from the bare address of another (legacy files,
-// DLPack): the two then share it.
+// The state of a storage, also of one that PyTorch made from the bare address of another (legacy
+// files, DLPack): the two then share it.
 StorageState& StateOf(const c10::StorageImpl& storage);
 inline StorageState& StateOf(const at::Tensor& tensor) {
   return StateOf(*tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
@@ -55,7 +56,8 @@ c10::DeviceIndex DeviceOfAddress(const void* address);
 trace::Device& DeviceOf(const at::Tensor& tensor);
 trace::Device& DeviceAt(c10::DeviceIndex index);
 
-// A new tensor over a storage of its own; strides as given (empty: contiguous). Nothing is allocated.
+// A new tensor over a storage of its own; strides as given (empty: contiguous). Nothing is
+// allocated.
 at::Tensor MakeTensor(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType dtype,
                       c10::DeviceIndex device);
 // The same with the storage size known and a value.
@@ -67,14 +69,14 @@ size_t StorageBytes(c10::IntArrayRef sizes, c10::IntArrayRef strides, size_t ite
 
 trace::ViewSpec ViewOf(const at::Tensor& tensor);
 
-// The value of a storage as it is now; zeros of the storage's size are made if nothing was written yet.
-// Takes the storage's lock.
+// The value of a storage as it is now; zeros of the storage's size are made if nothing was written
+// yet. Takes the storage's lock.
 trace::ValuePtr ReadStorage(const at::Tensor& tensor);
 // With the lock held by the caller.
 trace::ValuePtr ReadStorageLocked(StorageState& state, const at::Tensor& tensor);
 
-// The tensor's elements as a value of exactly its logical shape and dtype (runs the view's recipe unless
-// the view is plain).
+// The tensor's elements as a value of exactly its logical shape and dtype (runs the view's recipe
+// unless the view is plain).
 trace::ValuePtr Materialize(const at::Tensor& tensor);
 // Replaces the tensor's elements by `value` (its logical shape and dtype).
 void Assign(const at::Tensor& tensor, trace::ValuePtr value);

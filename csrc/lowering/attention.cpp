@@ -150,6 +150,11 @@ Softmax SoftmaxOf(Value scores) {
   return {top, weights, Reduce(weights, Reduction::kSum, {4})};
 }
 
+// False where the probability is known to be 0.
+bool Drops(const CallSpec& spec) {
+  return spec.argument("dropout_p").kind != ArgumentSpec::Kind::kConstant;
+}
+
 // Results: output, logsumexp, two cumulative lengths (of nested tensors only: empty), the seed and
 // offset dropout used, and the debug mask (empty).
 Values AttentionForward(Call& c) {
@@ -160,7 +165,7 @@ Values AttentionForward(Call& c) {
     for (int i = first; i < static_cast<int>(c.num_results()); ++i) {
       if (!c.wants(i)) {
         values.emplace_back();
-      } else if (i == 4 || i == 5) {
+      } else if ((i == 4 || i == 5) && Drops(c.spec())) {
         Value state = i == 4 ? c.seed() : c.offset();
         values.push_back(BitcastConvert(state, DType::kS64));
       } else {
@@ -179,7 +184,7 @@ Values AttentionForward(Call& c) {
   const Softmax rows = SoftmaxOf(scores);
   Value weights = rows.weights, sum = rows.sum;
   Value logsumexp = Add(Log(sum), rows.top);
-  if (!c.is("dropout_p", 0)) weights = Dropout(c, weights, c.seed(), c.offset());
+  if (Drops(c.spec())) weights = Dropout(c, weights, c.seed(), c.offset());
   Value output = RowsTimes(c, Convert(weights, a.dtype), a.value, 2);
   Value divisor = ReplaceRow(sum, Eq(sum, ConstantLike(sum, 0)), 1);
   output = Divide(output, AlongRows(divisor, output.dims()));
@@ -224,7 +229,7 @@ Values AttentionBackward(Call& c) {
       Reduce(Multiply(Convert(grad, a.compute), Convert(output, a.compute)), Reduction::kSum, {4});
   Value grad_weights = RowsTimes(c, grad, a.value, 3);
   Value dropped = weights;
-  if (!c.is("dropout_p", 0)) {
+  if (Drops(c.spec())) {
     Value seed = BitcastConvert(Convert(c.tensor("philox_seed"), DType::kS64), DType::kU64);
     Value offset = BitcastConvert(Convert(c.tensor("philox_offset"), DType::kS64), DType::kU64);
     dropped = Dropout(c, weights, seed, offset);
@@ -262,7 +267,8 @@ std::vector<ResultSpec> AttentionBackwardShape(const ShapeCall& s) {
 TPU_RULE({.op = "_scaled_dot_product_fused_attention_overrideable",
           .lower = &AttentionForward,
           .specialize = {{"dropout_p", {0.0}}},
-          .random = true});
+          .random = true,
+          .draws = &Drops});
 TPU_RULE({.op = "_scaled_dot_product_fused_attention_overrideable_backward",
           .lower = &AttentionBackward,
           .shape = &AttentionBackwardShape,

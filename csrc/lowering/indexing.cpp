@@ -246,8 +246,11 @@ Values IndexAdd(Call& c) {
   Value self = c.tensor("self");
   const int64_t dim = WrapDim(c.integer("dim"), self.rank());
   const int64_t size = AtLeast1d(self).dim(static_cast<int>(dim));
+  // The CPU adds to vectors another way than to what has slices.
+  const bool vector = self.rank() <= 1;
   Value index = CheckedIndices(c, c.tensor("index"), size, Negative::kIsError,
-                               OutOfBounds(dim, size), Call::ErrorKind::kRuntime);
+                               vector ? "index out of range in self" : OutOfBounds(dim, size),
+                               vector ? Call::ErrorKind::kIndex : Call::ErrorKind::kRuntime);
   Value source = c.tensor("source");
   if (!c.is("alpha", 1)) {
     const DType compute = ComputeType(self.dtype());

@@ -57,6 +57,32 @@ void RefuseBool(Value x, const char* kernel) {
                               "\" not implemented for 'Bool'");
 }
 
+// What `expand` says when it cannot.
+void CheckExpands(const Dims& from, const Dims& to) {
+  TORCH_CHECK(from.size() <= to.size(), "The expanded size of the tensor (", to.empty() ? 0 : to[0],
+              ") must match the existing size at the number of dimensions. Target sizes: ",
+              c10::IntArrayRef(to), ".  Tensor sizes: ", c10::IntArrayRef(from));
+  const size_t offset = to.size() - from.size();
+  for (size_t i = 0; i < from.size(); ++i) {
+    TORCH_CHECK(from[i] == to[offset + i] || from[i] == 1, "The expanded size of the tensor (",
+                to[offset + i], ") must match the existing size (", from[i],
+                ") at non-singleton dimension ", offset + i,
+                ".  Target sizes: ", c10::IntArrayRef(to),
+                ".  Tensor sizes: ", c10::IntArrayRef(from));
+  }
+}
+
+// The factors' dtypes, which PyTorch's shape functions leave to the kernels.
+void CheckFactors(Value a, Value b) {
+  const auto left = ToScalarType(a.dtype()), right = ToScalarType(b.dtype());
+  if (a.rank() == 3) {
+    TORCH_CHECK(left == right, "expected scalar type ", left, " but found ", right);
+  } else {
+    TORCH_CHECK(left == right, "expected m1 and m2 to have the same dtype, but got: ",
+                c10::scalarTypeToTypeMeta(left), " != ", c10::scalarTypeToTypeMeta(right));
+  }
+}
+
 constexpr int64_t kLast = -1, kLastButOne = -2;
 
 // Dots over the last dimensions of a and the last but one of b, leading dimensions batched.
@@ -93,6 +119,7 @@ const std::vector<std::pair<std::string, std::vector<double>>> kScales = {{"alph
 Values Matmul(Call& c) {
   Value a = c.tensor("self"), b = c.tensor("mat2");
   RefuseBool(a, a.rank() == 2 ? "addmm_impl_cpu_" : "baddbmm");
+  CheckFactors(a, b);
   return {Convert(MatrixProduct(c, a, b), c.result().dtype)};
 }
 TPU_RULE({.op = "mm", .lower = &Matmul});
@@ -103,6 +130,12 @@ TPU_RULE({.op = "bmm.dtype", .lower = &Matmul});
 Values Addmm(Call& c) {
   Value a = c.tensor("mat1"), b = c.tensor("mat2");
   RefuseBool(a, "addmm_impl_cpu_");
+  const auto self = ToScalarType(c.tensor("self").dtype()), mat2 = ToScalarType(b.dtype());
+  // With out_dtype the bias may be of either.
+  TORCH_CHECK(c.has("out_dtype") || self == mat2,
+              "self and mat2 must have the same dtype, but got ", self, " and ", mat2);
+  CheckFactors(a, b);
+  CheckExpands(c.tensor("self").dims(), c.result().dims);
   return {Convert(AddScaled(c, MatrixProduct(c, a, b)), c.result().dtype)};
 }
 TPU_RULE({.op = "addmm", .lower = &Addmm, .specialize = kScales});
@@ -135,22 +168,6 @@ Values Addbmm(Call& c) {
   return {Convert(AddScaled(c, AccumulatingDot(c, a, b, dims)), c.result().dtype)};
 }
 
-// What `expand` says when it cannot.
-void CheckExpands(const ShapeTensor& self, const std::vector<int64_t>& sizes) {
-  TORCH_CHECK(self.sizes.size() <= sizes.size(), "The expanded size of the tensor (",
-              sizes.empty() ? 0 : sizes[0],
-              ") must match the existing size at the number of dimensions. Target sizes: ",
-              c10::IntArrayRef(sizes), ".  Tensor sizes: ", c10::IntArrayRef(self.sizes));
-  const size_t offset = sizes.size() - self.sizes.size();
-  for (size_t i = 0; i < self.sizes.size(); ++i) {
-    TORCH_CHECK(self.sizes[i] == sizes[offset + i] || self.sizes[i] == 1,
-                "The expanded size of the tensor (", sizes[offset + i],
-                ") must match the existing size (", self.sizes[i], ") at non-singleton dimension ",
-                offset + i, ".  Target sizes: ", c10::IntArrayRef(sizes),
-                ".  Tensor sizes: ", c10::IntArrayRef(self.sizes));
-  }
-}
-
 std::vector<ResultSpec> AddbmmShape(const ShapeCall& s) {
   const ShapeTensor &self = s.tensor("self"), &a = s.tensor("batch1"), &b = s.tensor("batch2");
   TORCH_CHECK(a.sizes.size() == 3, "batch1 must be a 3D tensor");
@@ -160,7 +177,7 @@ std::vector<ResultSpec> AddbmmShape(const ShapeCall& s) {
   TORCH_CHECK(a.sizes[2] == b.sizes[1], "Incompatible matrix sizes for bmm (", a.sizes[1], "x",
               a.sizes[2], " and ", b.sizes[1], "x", b.sizes[2], ")");
   const std::vector<int64_t> sizes = {a.sizes[1], b.sizes[2]};
-  CheckExpands(self, sizes);
+  CheckExpands(self.sizes, sizes);
   const auto other = self.dtype != a.dtype ? a.dtype : b.dtype;
   TORCH_CHECK(self.dtype == other, "self and mat2 must have the same dtype, but got ", self.dtype,
               " and ", other);
@@ -254,7 +271,7 @@ std::vector<ResultSpec> AddrShape(const ShapeCall& s) {
   TORCH_CHECK(b.sizes.size() == 1, "addr: Expected 1-D argument vec2, but got ", b.sizes.size(),
               "-D");
   const std::vector<int64_t> sizes = {a.sizes[0], b.sizes[0]};
-  CheckExpands(self, sizes);
+  CheckExpands(self.sizes, sizes);
   const auto dtype = PromoteArguments(s, {"self", "vec1", "vec2"});
   for (const char* name : {"beta", "alpha"}) {
     const c10::IValue& number = s.argument(name);
@@ -265,7 +282,20 @@ std::vector<ResultSpec> AddrShape(const ShapeCall& s) {
                 "For integral input tensors, argument ", name,
                 " must not be a floating point number.");
   }
-  return {{.dtype = dtype, .sizes = sizes}};
+  // As the sum of an expanded self, a column and a row.
+  ShapeTensor expanded = self, column = a;
+  expanded.sizes = sizes;
+  expanded.strides.assign(2, 0);
+  for (size_t i = 0; i < self.sizes.size(); ++i) {
+    const size_t d = 2 - self.sizes.size() + i;
+    if (self.sizes[i] == sizes[d]) expanded.strides[d] = self.strides[i];
+  }
+  column.sizes = {sizes[0], 1};
+  column.strides = {a.strides[0], 1};
+  const std::vector<std::string> names{"self", "column", "row"};
+  const std::vector<std::vector<ShapeTensor>> operands{{expanded}, {column}, {b}};
+  return {ElementwiseResult(ShapeCall(names, std::vector<c10::IValue>(3), operands),
+                            {"self", "column", "row"}, dtype)};
 }
 TPU_RULE({.op = "addr", .lower = &Addr, .shape = &AddrShape, .specialize = kScales});
 

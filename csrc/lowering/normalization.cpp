@@ -545,12 +545,21 @@ std::vector<ResultSpec> BatchNormFunctionalShape(const ShapeCall& c) {
 std::vector<ResultSpec> BatchNormWithUpdateShape(const ShapeCall& c) {
   std::vector<ResultSpec> out = BatchNormShapeIn(c, /*training=*/true);
   out.push_back({.dtype = c10::ScalarType::Byte, .sizes = {0}});
+  return out;
+}
+
+std::vector<ResultSpec> BatchNormWithUpdateFunctionalShape(const ShapeCall& c) {
+  std::vector<ResultSpec> out = BatchNormWithUpdateShape(c);
   out.push_back(Like(c.tensor("running_mean")));
   out.push_back(Like(c.tensor("running_var")));
   return out;
 }
 
 TPU_RULE({.op = "native_batch_norm",
+          .lower = &BatchNorm,
+          .shape = &BatchNormShape,
+          .also_writes = {"running_mean", "running_var"}});
+TPU_RULE({.op = "_native_batch_norm_legit",
           .lower = &BatchNorm,
           .shape = &BatchNormShape,
           .also_writes = {"running_mean", "running_var"}});
@@ -563,9 +572,13 @@ TPU_RULE({.op = "_native_batch_norm_legit.no_stats",
 TPU_RULE({.op = "_native_batch_norm_legit_no_training",
           .lower = &BatchNormNoTraining,
           .shape = &BatchNormNoTrainingShape});
+TPU_RULE({.op = "_batch_norm_with_update",
+          .lower = &BatchNormWithUpdate,
+          .shape = &BatchNormWithUpdateShape,
+          .also_writes = {"running_mean", "running_var"}});
 TPU_RULE({.op = "_batch_norm_with_update_functional",
           .lower = &BatchNormWithUpdate,
-          .shape = &BatchNormWithUpdateShape});
+          .shape = &BatchNormWithUpdateFunctionalShape});
 TPU_RULE({.op = "_batch_norm_no_update",
           .lower = &BatchNormNoUpdate,
           .shape = &BatchNormNoUpdateShape});

@@ -54,7 +54,7 @@ std::vector<ResultSpec> MaskedFillShape(const ShapeCall& s) {
   TORCH_CHECK(mask == c10::ScalarType::Bool,
               "masked_fill_ only supports boolean masks, but got mask with dtype ",
               c10::scalarTypeToTypeMeta(mask));
-  ResultSpec result = ElementwiseResult(s, {"self", "mask"}, s.tensor("self").dtype);
+  ResultSpec result = ElementwiseResult(s, {"mask", "self"}, s.tensor("self").dtype);
   result.strides.clear();  // contiguous whatever the operands are
   return {result};
 }

@@ -619,6 +619,13 @@ TPU_RULE({.op = "multinomial",
 
 // --- dropout
 
+bool DropoutDraws(const CallSpec& spec) {
+  const ArgumentSpec& train = spec.argument("train");
+  if (train.kind == ArgumentSpec::Kind::kConstant && !train.constant.toBool()) return false;
+  const double p = spec.argument("p").constant.toDouble();
+  return p != 0 && p != 1;
+}
+
 Values NativeDropout(Call& c) {
   Builder& b = c.builder();
   Value input = c.tensor("input");
@@ -659,7 +666,8 @@ TPU_RULE({.op = "native_dropout",
           .lower = &NativeDropout,
           .shape = &NativeDropoutShape,
           .structural = {"p"},
-          .random = true});
+          .random = true,
+          .draws = &DropoutDraws});
 
 Values NativeDropoutBackward(Call& c) {
   const Type& out = c.result();
@@ -671,12 +679,71 @@ Values NativeDropoutBackward(Call& c) {
 }
 
 std::vector<ResultSpec> NativeDropoutBackwardShape(const ShapeCall& s) {
-  return {ElementwiseResult(s, {"grad_output", "mask"},
-                            FloatingType(s.tensor("grad_output").dtype))};
+  return {
+      ElementwiseResult(s, {"grad_output", "mask"}, FloatingType(s.tensor("grad_output").dtype))};
 }
 TPU_RULE({.op = "native_dropout_backward",
           .lower = &NativeDropoutBackward,
           .shape = &NativeDropoutBackwardShape});
+
+// --- leaky ReLU with a random slope
+
+// In training each element that is not positive has a slope of its own, kept in `noise` for the
+// backward; positive ones have 1. In evaluation all have the mean slope, and `noise` stays as it
+// is.
+Values RreluWithNoise(Call& c) {
+  const Type& out = c.result();
+  const DType compute = ComputeType(out.dtype);
+  Value x = Convert(c.tensor("self"), compute);
+  Value lower = c.scalar("lower", compute), upper = c.scalar("upper", compute);
+  Value kept = Gt(x, ConstantLike(x, 0));
+  if (!c.boolean("training")) {
+    Value mean = Multiply(Add(lower, upper), ConstantLike(lower, 0.5));
+    return {Convert(Select(kept, x, Multiply(x, BroadcastTo(mean, out.dims))), out.dtype),
+            c.tensor("noise")};
+  }
+  Value slope = Multiply(RandomUniform(c, out.dims, out.dtype),
+                         BroadcastTo(Subtract(upper, lower), out.dims));
+  slope = Add(slope, BroadcastTo(lower, out.dims));
+  Value noise = Select(kept, ConstantLike(slope, 1), slope);
+  Value y = Select(kept, x, Multiply(x, slope));
+  return {Convert(y, out.dtype), Convert(noise, c.tensor("noise").dtype())};
+}
+
+bool InTraining(const CallSpec& spec) { return spec.argument("training").constant.toBool(); }
+
+void CheckRrelu(const ShapeCall& s) {
+  const ShapeTensor &self = s.tensor("self"), &noise = s.tensor("noise");
+  TORCH_CHECK(self.sizes == noise.sizes, "noise tensor shape must match self tensor shape. Got ",
+              "self.shape = ", c10::IntArrayRef(self.sizes),
+              " noise.shape = ", c10::IntArrayRef(noise.sizes));
+  TORCH_CHECK_NOT_IMPLEMENTED(IsFloating(self.dtype), "\"rrelu_with_noise_out_cpu\" not ",
+                              "implemented for '", self.dtype, "'");
+}
+
+std::vector<ResultSpec> RreluShape(const ShapeCall& s) {
+  CheckRrelu(s);
+  return SelfShape(s);
+}
+std::vector<ResultSpec> RreluFunctionalShape(const ShapeCall& s) {
+  std::vector<ResultSpec> results = RreluShape(s);
+  const ShapeTensor& noise = s.tensor("noise");
+  results.push_back({.dtype = noise.dtype, .sizes = noise.sizes, .strides = noise.strides});
+  return results;
+}
+TPU_RULE({.op = "rrelu_with_noise",
+          .lower = &RreluWithNoise,
+          .shape = &RreluShape,
+          .random = true,
+          .draws_per_element = 2,
+          .draws = &InTraining,
+          .also_writes = {"noise"}});
+TPU_RULE({.op = "rrelu_with_noise_functional",
+          .lower = &RreluWithNoise,
+          .shape = &RreluFunctionalShape,
+          .random = true,
+          .draws_per_element = 2,
+          .draws = &InTraining});
 
 }  // namespace
 }  // namespace torch_tpu::lowering

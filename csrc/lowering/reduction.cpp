@@ -273,12 +273,12 @@ Values LogicDims(Call& c) {
   return {Finish(c, Convert(c.tensor("self"), DType::kPred))};
 }
 
-TPU_RULE({.op = "any", .lower = &Logic<Reduction::kOr>});
-TPU_RULE({.op = "any.dim", .lower = &Logic<Reduction::kOr>});
-TPU_RULE({.op = "any.dims", .lower = &LogicDims<Reduction::kOr>});
-TPU_RULE({.op = "all", .lower = &Logic<Reduction::kAnd>});
-TPU_RULE({.op = "all.dim", .lower = &Logic<Reduction::kAnd>});
-TPU_RULE({.op = "all.dims", .lower = &LogicDims<Reduction::kAnd>});
+TPU_RULE({.op = "any", .lower = &Logic<Reduction::kOr>, .any_out_dtype = true});
+TPU_RULE({.op = "any.dim", .lower = &Logic<Reduction::kOr>, .any_out_dtype = true});
+TPU_RULE({.op = "any.dims", .lower = &LogicDims<Reduction::kOr>, .any_out_dtype = true});
+TPU_RULE({.op = "all", .lower = &Logic<Reduction::kAnd>, .any_out_dtype = true});
+TPU_RULE({.op = "all.dim", .lower = &Logic<Reduction::kAnd>, .any_out_dtype = true});
+TPU_RULE({.op = "all.dims", .lower = &LogicDims<Reduction::kAnd>, .any_out_dtype = true});
 
 Values CountNonzero(Call& c) {
   Value x = Convert(AtLeast1d(c.tensor("self")), DType::kPred);

@@ -66,6 +66,8 @@ struct Rule {
   // = 2.
   bool random = false;
   int draws_per_element = 1;
+  // Whether a call of these structural arguments draws at all; null: each does.
+  bool (*draws)(const CallSpec&) = nullptr;
   // Writes these arguments although the schema does not say so (batch norm's running statistics):
   // the rule returns them after its declared results.
   std::vector<std::string> also_writes;

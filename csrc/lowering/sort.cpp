@@ -53,7 +53,7 @@ Values Sort(Call& c) {
   return {Finish(c, sorted.values, 0), Finish(c, sorted.indices, 1)};
 }
 
-TPU_RULE({.op = "sort", .lower = &Sort});
+// The other overload calls this one.
 TPU_RULE({.op = "sort.stable", .lower = &Sort});
 
 // --- topk
@@ -103,12 +103,16 @@ std::vector<ResultSpec> ValueAndIndexShape(const ShapeCall& c, const char* name)
   const int64_t dim = c10::maybe_wrap_dim(c.argument("dim").toInt(), rank);
   TORCH_CHECK_INDEX(rank == 0 || self.sizes[dim] != 0, name, "(): Expected reduction dim ", dim,
                     " to have non-zero size.");
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      self.dtype != c10::ScalarType::Bool && !c10::isComplexType(self.dtype), '"', name,
-      "_cpu\" not implemented for '", self.dtype, "'");
+  TORCH_CHECK_NOT_IMPLEMENTED(!c10::isComplexType(self.dtype), '"', name,
+                              "_cpu\" not implemented for '", self.dtype, "'");
   const std::vector<int64_t> sizes =
       ReducedSizes(self.sizes, {dim}, c.argument("keepdim").toBool());
   return {{.dtype = self.dtype, .sizes = sizes}, {.dtype = c10::ScalarType::Long, .sizes = sizes}};
+}
+
+void RefuseBool(const ShapeCall& c, const char* name) {
+  TORCH_CHECK_NOT_IMPLEMENTED(c.tensor("self").dtype != c10::ScalarType::Bool, '"', name,
+                              "_cpu\" not implemented for 'Bool'");
 }
 
 Values KthValue(Call& c) {
@@ -125,6 +129,7 @@ std::vector<ResultSpec> KthValueShape(const ShapeCall& c) {
   const auto rank = static_cast<int64_t>(self.sizes.size());
   const int64_t dim = c10::maybe_wrap_dim(c.argument("dim").toInt(), rank);
   std::vector<ResultSpec> results = ValueAndIndexShape(c, "kthvalue");
+  RefuseBool(c, "kthvalue");
   const int64_t k = c.argument("k").toInt();
   TORCH_CHECK(k >= 1 && k <= (rank == 0 ? 1 : self.sizes[dim]),
               "kthvalue(): selected number k out of range for dimension ", dim);
@@ -190,7 +195,9 @@ Values Median(Call& c) {
 }
 
 std::vector<ResultSpec> MedianDimShape(const ShapeCall& c) {
-  return ValueAndIndexShape(c, "median");
+  std::vector<ResultSpec> results = ValueAndIndexShape(c, "median");
+  RefuseBool(c, "median");
+  return results;
 }
 
 std::vector<ResultSpec> MedianShape(const ShapeCall& c) {
@@ -204,6 +211,39 @@ TPU_RULE({.op = "median", .lower = &Median<false>, .shape = &MedianShape});
 TPU_RULE({.op = "median.dim", .lower = &MedianDim<false>, .shape = &MedianDimShape});
 TPU_RULE({.op = "nanmedian", .lower = &Median<true>, .shape = &MedianShape});
 TPU_RULE({.op = "nanmedian.dim", .lower = &MedianDim<true>, .shape = &MedianDimShape});
+
+// --- mode
+
+// The most frequent value, the smallest of several, and the last place it stands at. NaN, unequal
+// to itself, is the mode only where there is nothing else.
+Values Mode(Call& c) {
+  Value x = AtLeast1d(c.tensor("self"));
+  const int dim = NamedDim(c, x);
+  const int64_t size = x.dim(dim);
+  if (x.numel() == 0) {
+    return {ZeroConstant(c.builder(), c.result(0)), ZeroConstant(c.builder(), c.result(1))};
+  }
+  Sorted sorted = SortWithIndices(x, dim, /*descending=*/false);
+  Value position = c.builder().Iota(sorted.indices.type(), dim);
+  // Where the run of equal values that each element is in begins.
+  Value begin = ConstantLike(position, 0);
+  if (size > 1) {
+    Value starts =
+        Ne(SliceDim(sorted.values, dim, 1, size), SliceDim(sorted.values, dim, 0, size - 1));
+    Value later = SliceDim(position, dim, 1, size);
+    begin = Concatenate({SliceDim(begin, dim, 0, 1), Select(starts, later, ConstantLike(later, 0))},
+                        dim);
+    begin = InclusiveScan(c, begin, Reduction::kMax, dim);
+  }
+  Value place = ExtremeOver(Subtract(position, begin), Reduction::kMax, dim).index;
+  Value at = Convert(place, position.dtype());
+  return {Finish(c, ElementAt(sorted.values, at, dim), 0),
+          Finish(c, ElementAt(sorted.indices, at, dim), 1)};
+}
+
+std::vector<ResultSpec> ModeShape(const ShapeCall& c) { return ValueAndIndexShape(c, "mode"); }
+
+TPU_RULE({.op = "mode", .lower = &Mode, .shape = &ModeShape});
 
 }  // namespace
 }  // namespace torch_tpu::lowering

@@ -127,6 +127,8 @@ TPU_RULE({.op = "sign", .lower = &LowerSign});
 TPU_RULE({.op = "sgn", .lower = &LowerSgn});
 TPU_RULE({.op = "signbit", .lower = &LowerSignBit});
 TPU_RULE({.op = "_conj_physical", .lower = &LowerConjugate, .shape = &SelfShape});
+// For the in-place and out= forms; the functional one is composed of others.
+TPU_RULE({.op = "conj_physical", .lower = &LowerConjugate, .shape = &SelfShape});
 TPU_RULE({.op = "angle", .lower = &LowerAngle, .shape = &AngleShape});
 
 // --- rounding: exact in every type, and the identity for integers

@@ -162,20 +162,44 @@ Value Resize(Call& c, Value x, Filter filter, const Dims& in, const Dims& out, b
   return x;
 }
 
+// Weights as CPU has them for images of bytes: 16-bit fixed point.
+Taps FixedPoint(Taps map) {
+  double most = 0;
+  for (const auto& taps : map.taps) {
+    for (const Tap& tap : taps) most = std::max(most, tap.weight);
+  }
+  int bits = 0;
+  while (bits < 22 && std::floor(0.5 + std::ldexp(most, bits + 1)) < 0x1p15) ++bits;
+  for (auto& taps : map.taps) {
+    for (Tap& tap : taps) tap.weight = std::ldexp(std::round(std::ldexp(tap.weight, bits)), -bits);
+  }
+  return map;
+}
+
+// Images of bytes are rounded to bytes after each dimension, from the last one on.
+Value ResizeBytes(Call& c, Value x, Filter filter, const Dims& out) {
+  const auto& scales = ScaleNames(static_cast<int64_t>(out.size()) - 2);
+  for (int d = static_cast<int>(out.size()) - 1; d >= 2; --d) {
+    if (x.dim(d) == out[d]) continue;
+    const Axis axis{x.dim(d), out[d], c.boolean("align_corners"), c.optional_number(scales[d - 2])};
+    x = Apply(c, x, d, FixedPoint(MapOf<double>(axis, filter)));
+    x = Floor(Add(x, ConstantLike(x, 0.5)));
+    x = Clamp(Scalar(c.builder(), x.dtype(), 0), x, Scalar(c.builder(), x.dtype(), 255));
+  }
+  return x;
+}
+
 template <Filter filter>
 Values Upsample(Call& c) {
   Value x = c.tensor("self");
   const Type& out = c.result();
-  // Copies need no arithmetic; uint8 images are interpolated in float32 and rounded.
+  // Copies need no arithmetic.
   const bool copies = filter == Filter::kNearest || filter == Filter::kNearestExact;
-  const bool integer = !IsFloat(out.dtype);
-  const DType compute = integer ? DType::kF32 : ComputeType(out.dtype);
-  Value y = Resize(c, Convert(x, compute), filter, x.dims(), out.dims, /*backward=*/false);
-  if (integer && !copies) {
-    const double top = out.dtype == DType::kU8 ? 255 : 127;
-    y = Clamp(Scalar(c.builder(), compute, out.dtype == DType::kU8 ? 0 : -128), RoundNearestEven(y),
-              Scalar(c.builder(), compute, top));
+  if (out.dtype == DType::kU8 && !copies) {
+    return {Convert(ResizeBytes(c, Convert(x, DType::kF32), filter, out.dims), out.dtype)};
   }
+  const DType compute = IsFloat(out.dtype) ? ComputeType(out.dtype) : DType::kF32;
+  Value y = Resize(c, Convert(x, compute), filter, x.dims(), out.dims, /*backward=*/false);
   return {Convert(y, out.dtype)};
 }
 

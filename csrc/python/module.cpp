@@ -62,7 +62,7 @@ py::dict MemoryStats(int index) {
   stats["allocation.all.current"] = m.buffers;
   stats["allocation.all.peak"] = m.peak_buffers;
   stats["allocation.all.allocated"] = m.total_buffers;
-  stats["allocation.all.freed"] = m.total_buffers - m.buffers;
+  stats["allocation.all.freed"] = m.freed_buffers;
   stats["num_ooms"] = m.out_of_memory;
   if (auto plugin = DeviceAt(static_cast<c10::DeviceIndex>(index)).pjrt().memory_stats()) {
     stats["plugin.bytes_in_use"] = plugin->bytes_in_use;
@@ -152,6 +152,8 @@ PYBIND11_MODULE(_C, m) {
   m.def("memory_allocated", [=](int index) { return DeviceAt(device(index)).memory().allocated; });
   m.def("max_memory_allocated", [=](int index) { return DeviceAt(device(index)).memory().peak; });
   m.def("reset_peak_memory_stats", [=](int index) { DeviceAt(device(index)).ResetPeak(); });
+  m.def("reset_accumulated_memory_stats",
+        [=](int index) { DeviceAt(device(index)).ResetTotals(); });
   m.def("memory_stats", &MemoryStats);
   m.def("memory_info", [=](int index) { return aten::DeviceMemoryInfo(device(index)); });
   m.def("empty_cache", [] {});

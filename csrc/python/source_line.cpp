@@ -4,16 +4,34 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "python/hooks.h"
 
 namespace torch_tpu::python {
 namespace {
 
+// The directory of a loaded package, or "" if it is not loaded.
+std::string DirectoryOf(const char* package) {
+  std::string directory;
+  PyObject* modules = PyImport_GetModuleDict();
+  PyObject* module = modules != nullptr ? PyDict_GetItemString(modules, package) : nullptr;
+  PyObject* file = module != nullptr ? PyObject_GetAttrString(module, "__file__") : nullptr;
+  if (file != nullptr && PyUnicode_Check(file)) {
+    if (const char* text = PyUnicode_AsUTF8(file)) directory = text;
+    directory.resize(directory.rfind('/') + 1);
+  }
+  Py_XDECREF(file);
+  PyErr_Clear();
+  return directory;
+}
+
 // Frames of PyTorch, of this package and of frozen modules are not where the user's mistake is.
 bool IsUserFile(std::string_view file) {
-  for (const char* part : {"/torch/", "/torch_tpu/", "<frozen"}) {
-    if (file.find(part) != std::string_view::npos) return false;
+  static const auto* others =
+      new std::vector<std::string>{DirectoryOf("torch"), DirectoryOf("torch_tpu"), "<frozen"};
+  for (const std::string& prefix : *others) {
+    if (!prefix.empty() && file.rfind(prefix, 0) == 0) return false;
   }
   return true;
 }

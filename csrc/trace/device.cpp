@@ -56,6 +56,7 @@ void Device::Add(Value* value) {
   if (first_ != nullptr) first_->previous_ = value;
   first_ = value;
   value->linked_ = true;
+  value->sequence_ = next_sequence_++;
   memory_.allocated += value->bytes_;
   memory_.total_allocated += value->bytes_;
   memory_.peak = std::max(memory_.peak, memory_.allocated);
@@ -65,12 +66,38 @@ void Device::Add(Value* value) {
 }
 
 void Device::Remove(Value* value) {
-  if (value->bytes_ < 0) return;
   std::lock_guard guard(lock_);
+  RemoveLocked(value);
+}
+
+void Device::Drop(Value* value) {
+  if (value->bytes_ < 0) return;
+  // An event costs as much as a small program; keeping one small buffer a little longer does not.
+  constexpr int64_t kSmallBytes = 1 << 15;
+  pjrt::Buffer displaced;  // freed after the lock is
+  std::lock_guard guard(lock_);
+  if (value->linked_) {
+    if (value->bytes_ <= kSmallBytes) {
+      displaced = std::move(last_dropped_);
+      last_dropped_ = std::move(value->buffer_);
+    } else {
+      if (dropped_.size() >= prune_dropped_at_) {
+        std::erase_if(dropped_, [this](const Work& work) { return IsCompleteLocked(work); });
+        prune_dropped_at_ = std::max<size_t>(64, 2 * dropped_.size());
+      }
+      Work work = WorkOf(*value);
+      if (!IsCompleteLocked(work)) dropped_.push_back(std::move(work));
+    }
+  }
+  RemoveLocked(value);
+}
+
+void Device::RemoveLocked(Value* value) {
   UnlinkLocked(value);
   memory_.allocated -= value->bytes_;
   memory_.total_freed += value->bytes_;
   --memory_.buffers;
+  ++memory_.freed_buffers;
 }
 
 void Device::UnlinkLocked(Value* value) {
@@ -93,6 +120,13 @@ void Device::ResetPeak() {
   memory_.peak_buffers = memory_.buffers;
 }
 
+void Device::ResetTotals() {
+  std::lock_guard guard(lock_);
+  memory_.total_allocated = memory_.total_freed = 0;
+  memory_.total_buffers = memory_.freed_buffers = 0;
+  memory_.out_of_memory = 0;
+}
+
 void Device::CountOutOfMemory() {
   std::lock_guard guard(lock_);
   ++memory_.out_of_memory;
@@ -113,8 +147,8 @@ ValuePtr Device::FromHostAsync(const Type* type, const void* data, std::function
                                     }));
 }
 
-ValuePtr Device::Adopt(const Type* type, PJRT_Buffer* buffer) {
-  return c10::make_intrusive<Value>(type, this, pjrt::Buffer(&client_->plugin(), buffer));
+ValuePtr Device::Adopt(const Type* type, PJRT_Buffer* buffer, const std::string* producer) {
+  return c10::make_intrusive<Value>(type, this, pjrt::Buffer(&client_->plugin(), buffer), producer);
 }
 
 size_t Device::NumberHash::operator()(const HostNumber& n) const {
@@ -146,35 +180,101 @@ ValuePtr Device::Number(const HostNumber& number) {
   return value;
 }
 
-std::vector<pjrt::Event> Device::InFlight() {
-  std::vector<pjrt::Event> events;
+Device::Work Device::WorkOf(const Value& value) const {
+  return {std::make_shared<const pjrt::Event>(value.buffer_.ReadyEvent()), value.sequence_,
+          value.type_, value.producer_};
+}
+
+bool Device::IsCompleteLocked(const Work& work) {
+  if (!work.ready->IsReady()) return false;
+  try {
+    work.ready->Await();
+  } catch (const pjrt::Error& error) {
+    NoteFailureLocked(work, error);
+  }
+  return true;
+}
+
+void Device::NoteFailureLocked(const Work& work, const pjrt::Error& error) {
+  if (failure_ && failure_->sequence <= work.sequence) return;
+  std::string message = error.what();
+  if (work.producer != nullptr) {
+    message += " (in aten::" + *work.producer + ", which computes " + work.type->str() + ")";
+  }
+  // The CPU plugins lose the code on the way.
+  const bool memory = error.code() == pjrt::Code::kResourceExhausted ||
+                      message.find("Out of memory allocating") != std::string::npos;
+  const pjrt::Code code = memory ? pjrt::Code::kResourceExhausted : error.code();
+  failure_.emplace(Failure{work.sequence, pjrt::Error(code, message)});
+}
+
+void Device::RaiseFailure() {
+  std::optional<Failure> failure;
+  {
+    std::lock_guard guard(lock_);
+    failure.swap(failure_);
+    if (failure && failure->error.code() == pjrt::Code::kResourceExhausted) {
+      ++memory_.out_of_memory;
+    }
+  }
+  if (failure) throw failure->error;
+}
+
+void Device::RaiseFailureOf(const Value& value, const pjrt::Error& error) {
+  InFlight();
+  RaiseFailure();
+  // It was raised before, and the value read nevertheless.
+  {
+    std::lock_guard guard(lock_);
+    NoteFailureLocked({nullptr, value.sequence_, value.type_, value.producer_}, error);
+  }
+  RaiseFailure();
+  throw error;
+}
+
+std::vector<Device::Work> Device::InFlight() {
+  std::vector<Work> works;
   // While the lock is held no linked value can lose its buffer: destruction and donation unlink
   // first.
+  pjrt::Buffer done;  // freed after the lock is
   std::lock_guard guard(lock_);
   for (Value* value = first_; value != nullptr;) {
     Value* next = value->next_;
-    pjrt::Event event = value->buffer_.ReadyEvent();
-    if (event.IsReady()) {
+    Work work = WorkOf(*value);
+    if (IsCompleteLocked(work)) {
       UnlinkLocked(value);
     } else {
-      events.push_back(std::move(event));
+      works.push_back(std::move(work));
     }
     value = next;
   }
-  return events;
+  if (last_dropped_) {
+    // Its failure, if any, is that of something large that it was computed from.
+    auto ready = std::make_shared<const pjrt::Event>(last_dropped_.ReadyEvent());
+    if (ready->IsReady()) {
+      done = std::move(last_dropped_);
+    } else {
+      works.push_back({std::move(ready), next_sequence_});
+    }
+  }
+  std::erase_if(dropped_, [this](const Work& work) { return IsCompleteLocked(work); });
+  works.insert(works.end(), dropped_.begin(), dropped_.end());
+  return works;
 }
 
 void Device::Synchronize() {
-  std::exception_ptr failure;
-  for (const pjrt::Event& event : InFlight()) {
+  for (const Work& work : InFlight()) {
     try {
-      event.Await();
-    } catch (...) {
-      if (!failure) failure = std::current_exception();
+      work.ready->Await();
+    } catch (const pjrt::Error& error) {
+      std::lock_guard guard(lock_);
+      NoteFailureLocked(work, error);
     }
   }
+  // What has failed is known now, and is not to be found again.
+  InFlight();
+  RaiseFailure();
   RaiseFailedChecks();
-  if (failure) std::rethrow_exception(failure);
 }
 
 bool Device::Idle() { return InFlight().empty(); }
@@ -185,15 +285,41 @@ void Device::OnIdle(std::function<void()> done) {
   auto finish = [remaining, shared] {
     if (remaining->fetch_sub(1) == 1) (*shared)();
   };
-  for (const pjrt::Event& event : InFlight()) {
+  for (const Work& work : InFlight()) {
     remaining->fetch_add(1);
-    event.OnReady([finish](const std::optional<pjrt::Error>&) { finish(); });
+    work.ready->OnReady([finish](const std::optional<pjrt::Error>&) { finish(); });
   }
   finish();
 }
 
+namespace {
+
+// Waits for the check.
+bool Passed(const PendingCheck& check) {
+  bool ok = true;
+  try {
+    if (const void* host = check.ok->buffer().HostPointer()) {
+      ok = *static_cast<const bool*>(host);
+    } else {
+      check.ok->buffer().ToHost(&ok, 1);
+    }
+  } catch (const pjrt::Error&) {
+    // The computation failed, and with it the check: that is told elsewhere.
+  }
+  return ok;
+}
+
+}  // namespace
+
 void Device::AddCheck(PendingCheck check) {
   std::lock_guard guard(checks_mutex_);
+  // A program that never synchronizes must not pile them up.
+  if (checks_.size() >= prune_checks_at_) {
+    std::erase_if(checks_, [](const PendingCheck& pending) {
+      return pending.ok->buffer().IsReady() && Passed(pending);
+    });
+    prune_checks_at_ = std::max<size_t>(kPruneChecksAt, 2 * checks_.size());
+  }
   checks_.push_back(std::move(check));
   has_checks_.store(true, std::memory_order_release);
 }
@@ -207,13 +333,7 @@ void Device::RaiseFailedChecks() {
     has_checks_.store(false, std::memory_order_release);
   }
   for (const PendingCheck& check : checks) {
-    bool ok = true;
-    if (const void* host = check.ok->buffer().HostPointer()) {
-      ok = *static_cast<const bool*>(host);
-    } else {
-      check.ok->buffer().ToHost(&ok, 1);
-    }
-    if (!ok) throw CheckFailed(check.message, check.index_error);
+    if (!Passed(check)) throw CheckFailed(check.message, check.index_error);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <unordered_set>
 
 #include "trace/device.h"
 #include "trace/runtime.h"
@@ -15,6 +16,14 @@ using stablehlo::Values;
 
 SpinLock counts_lock;
 CompilationCounts counts;
+
+// The one copy of a name in this process. Never freed.
+const std::string& InternName(const std::string& name) {
+  static auto* lock = new SpinLock;
+  static auto* names = new std::unordered_set<std::string>;
+  std::lock_guard guard(*lock);
+  return *names->insert(name).first;
+}
 
 // A module name that MLIR accepts as a symbol.
 std::string SymbolName(const std::string& name) {
@@ -34,7 +43,7 @@ CompilationCounts Compilations() {
 
 Operation::Operation(std::string name, std::vector<const Type*> parameters, Lower lower,
                      std::vector<std::pair<int, int>> aliases)
-    : name_(std::move(name)),
+    : name_(InternName(name)),
       parameters_(std::move(parameters)),
       lower_(std::move(lower)),
       aliases_(std::move(aliases)) {
@@ -98,11 +107,12 @@ void Operation::Compile() {
   static const bool print = std::getenv("TORCH_TPU_PRINT_MODULES") != nullptr;
   if (print) fprintf(stderr, "%s\n%s\n", name_.c_str(), module.c_str());
   constexpr int64_t kSmallElements = 2048;
-  bool small = true;
-  for (const Type* type : parameters_) small = small && type->numel() <= kSmallElements;
-  for (const Type* type : results_) small = small && type->numel() <= kSmallElements;
-  executable_ = Runtime::Get().Compile(
-      module, small ? Runtime::ProgramSize::kSmall : Runtime::ProgramSize::kLarge);
+  int64_t largest = 0;
+  for (const Type* type : parameters_) largest = std::max(largest, type->numel());
+  for (const Type* type : results_) largest = std::max(largest, type->numel());
+  executable_ = Runtime::Get().Compile(module, largest <= kSmallElements
+                                                   ? Runtime::ProgramSize::kSmall
+                                                   : Runtime::ProgramSize::kLarge);
   ready_.store(executable_.get(), std::memory_order_release);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   std::lock_guard counts_guard(counts_lock);

@@ -43,6 +43,7 @@ class Operation {
   Operation(std::string name, std::vector<const Type*> parameters, Lower lower,
             std::vector<std::pair<int, int>> aliases = {});
 
+  // Lives for ever.
   const std::string& name() const { return name_; }
   const std::vector<const Type*>& parameters() const { return parameters_; }
   bool uses(int parameter) const { return used_[parameter]; }
@@ -53,8 +54,8 @@ class Operation {
     return lower_(builder, parameters);
   }
 
-  // Enqueues the computation on `device`. `arguments`: one buffer for each *used* parameter, in order;
-  // those at positions in `keep` must survive. `outputs` has room for results and checks.
+  // Enqueues the computation on `device`. `arguments`: one buffer for each *used* parameter, in
+  // order; those at positions in `keep` must survive. `outputs` has room for results and checks.
   void Execute(Device& device, PJRT_Buffer* const* arguments, size_t num_arguments,
                std::span<const int64_t> keep, PJRT_Buffer** outputs);
   size_t num_outputs() const { return results_.size() + checks_.size(); }
@@ -67,7 +68,7 @@ class Operation {
   void Compile();
 
  private:
-  const std::string name_;
+  const std::string& name_;
   const std::vector<const Type*> parameters_;
   const Lower lower_;
   const std::vector<std::pair<int, int>> aliases_;

@@ -102,11 +102,16 @@ std::shared_ptr<Operation> Trace::Close(std::string name, const std::vector<Valu
     Lowered lowered;
     auto resolve = [&](const Source& source, const Type* type) -> stablehlo::Value {
       switch (source.kind) {
-        case Source::Kind::kNone: return stablehlo::ZeroConstant(builder, *type);
-        case Source::Kind::kPlaceholder: return inputs[source.index];
-        case Source::Kind::kNode: return results[source.node][source.index];
-        case Source::Kind::kNumber: return NumberConstant(builder, source.number);
-        case Source::Kind::kClosedOver: return inputs[num_placeholders + source.index];
+        case Source::Kind::kNone:
+          return stablehlo::ZeroConstant(builder, *type);
+        case Source::Kind::kPlaceholder:
+          return inputs[source.index];
+        case Source::Kind::kNode:
+          return results[source.node][source.index];
+        case Source::Kind::kNumber:
+          return NumberConstant(builder, source.number);
+        case Source::Kind::kClosedOver:
+          return inputs[num_placeholders + source.index];
       }
       return {};
     };
@@ -161,12 +166,14 @@ void Run(const std::shared_ptr<Operation>& operation, Device& device, std::span<
       [&] { op.Execute(device, arguments.data(), arguments.size(), keep, outputs.data()); });
   for (Value* value : donated) value->Donated();
   const size_t num_results = op.results().size();
-  for (size_t i = 0; i < num_results; ++i) results[i] = device.Adopt(op.results()[i], outputs[i]);
+  for (size_t i = 0; i < num_results; ++i) {
+    results[i] = device.Adopt(op.results()[i], outputs[i], &op.name());
+  }
   if (C10_UNLIKELY(!op.checks().empty())) {
     static const Type* pred = Intern(Type{DType::kPred, {}});
     for (size_t i = 0; i < op.checks().size(); ++i) {
       const CheckSpec& spec = op.checks()[i];
-      device.AddCheck({device.Adopt(pred, outputs[num_results + i]),
+      device.AddCheck({device.Adopt(pred, outputs[num_results + i], &op.name()),
                        op.name() + ": " + spec.message, spec.index_error});
     }
   }

@@ -11,8 +11,8 @@
 
 namespace torch_tpu::trace {
 
-// Thrown when what is being captured needs the data of a pending value (.item(), .cpu(), shapes that
-// depend on data).
+// Thrown when what is being captured needs the data of a pending value (.item(), .cpu(), shapes
+// that depend on data).
 class CaptureAborted : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -24,8 +24,8 @@ struct Node {
   std::vector<ValuePtr> inputs;  // one for each parameter; null where the parameter is unused
 };
 
-// A sequence of nodes over placeholders, recorded instead of executed. Belongs to one device; recording
-// is serialized by the caller that installed it.
+// A sequence of nodes over placeholders, recorded instead of executed. Belongs to one device;
+// recording is serialized by the caller that installed it.
 class Trace {
  public:
   explicit Trace(Device* device) : device_(device) {}
@@ -45,8 +45,8 @@ class Trace {
 
   // The trace this thread records into, or nullptr.
   static Trace* Current();
-  // Gives up what this thread captures: marks it and throws CaptureAborted. The mark is what counts, for
-  // on its way through Python the exception loses its type.
+  // Gives up what this thread captures: marks it and throws CaptureAborted. The mark is what
+  // counts, for on its way through Python the exception loses its type.
   [[noreturn]] static void Abort(const std::string& why);
   bool aborted() const { return aborted_; }
   class Scope {
@@ -70,10 +70,10 @@ enum class Mode { kStrict, kDebug };
 Mode CurrentMode();
 void SetMode(Mode mode);
 
-// Runs `operation` on the values at once (strict) or records it where this thread captures. `inputs`
-// has one entry for each parameter (null where unused); `donate[i]` allows input i to be overwritten if
-// the caller's reference is the only one. Returns one value for each result. `name` says in errors what
-// failed.
+// Runs `operation` on the values at once (strict) or records it where this thread captures.
+// `inputs` has one entry for each parameter (null where unused); `donate[i]` allows input i to be
+// overwritten if the caller's reference is the only one. Returns one value for each result. `name`
+// says in errors what failed.
 void Run(const std::shared_ptr<Operation>& operation, Device& device, std::span<ValuePtr> inputs,
          bool donate, ValuePtr* results);
 

@@ -36,11 +36,12 @@ const Type* Intern(const Type& type) {
   return it->second.get();
 }
 
-Value::Value(const Type* type, Device* device, pjrt::Buffer buffer)
+Value::Value(const Type* type, Device* device, pjrt::Buffer buffer, const std::string* producer)
     : type_(type),
       device_(device),
       buffer_(std::move(buffer)),
-      bytes_(static_cast<int64_t>(type->bytes())) {
+      bytes_(static_cast<int64_t>(type->bytes())),
+      producer_(producer) {
   device_->Add(this);
 }
 
@@ -53,10 +54,24 @@ Value::~Value() {
     buffer_.Abandon();
     return;
   }
-  device_->Remove(this);
+  device_->Drop(this);
 }
 
-void Value::Await() const { buffer_.Await(); }
+const void* Value::HostPointer() const {
+  try {
+    return buffer_.HostPointer();
+  } catch (const pjrt::Error& error) {
+    device_->RaiseFailureOf(*this, error);
+  }
+}
+
+void Value::ToHost(void* destination, size_t bytes) const {
+  try {
+    buffer_.ToHost(destination, bytes);
+  } catch (const pjrt::Error& error) {
+    device_->RaiseFailureOf(*this, error);
+  }
+}
 
 void Value::Donated() {
   device_->Remove(this);

@@ -35,8 +35,10 @@ struct HostNumber {
 // Thread-safe: after construction only the bookkeeping changes.
 class Value final : public c10::intrusive_ptr_target {
  public:
-  // A computed value. The buffer may still be filled asynchronously.
-  Value(const Type* type, Device* device, pjrt::Buffer buffer);
+  // A computed value. The buffer may still be filled asynchronously; `producer` names, for ever,
+  // what fills it.
+  Value(const Type* type, Device* device, pjrt::Buffer buffer,
+        const std::string* producer = nullptr);
   // Result `index` of node `node` of `trace` (node -1: placeholder number `index`).
   Value(const Type* type, Device* device, Trace* trace, int node, int index);
   ~Value() override;
@@ -48,8 +50,11 @@ class Value final : public c10::intrusive_ptr_target {
   bool pending() const { return trace_ != nullptr; }
   const pjrt::Buffer& buffer() const { return buffer_; }
   PJRT_Buffer* raw() const { return buffer_.raw(); }
-  // Blocks until computed; throws what went wrong.
-  void Await() const;
+  // Where the contents are in ordinary host memory, once computed; else nullptr.
+  const void* HostPointer() const;
+  // Copies the contents, dense row-major, to the host. Blocks. Both throw what went wrong in
+  // computing them, naming the operator.
+  void ToHost(void* destination, size_t bytes) const;
   // The executable took the buffer over (donation); this value must have no other owner.
   void Donated();
 
@@ -74,6 +79,8 @@ class Value final : public c10::intrusive_ptr_target {
   Trace* trace_ = nullptr;
   int node_ = -1, index_ = -1;
   int64_t bytes_ = 0;  // charged to the device; -1 once given back
+  const std::string* producer_ = nullptr;
+  uint64_t sequence_ = 0;  // order of creation on the device
   // Links of the device's list of values not yet known to be computed.
   Value* previous_ = nullptr;
   Value* next_ = nullptr;

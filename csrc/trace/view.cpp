@@ -395,7 +395,7 @@ Type BaseAfterWrite(const Type* base, const ViewSpec& view, int64_t storage_byte
 
 Value WriteView(Value base, Value update, const ViewSpec& target, const Type& after) {
   Builder& b = update.builder();
-  if (target.numel() == 0) return base;
+  if (target.numel() == 0) return base.defined() ? base : ZeroConstant(b, after);
   if (target.negative) update = Negate(update);
   if (target.conjugate) update = Conj(update);
   ViewSpec view = WithoutRepetitions(target, update);

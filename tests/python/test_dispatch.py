@@ -190,14 +190,10 @@ def test_decompositions_are_captured_once():
     assert decomposed
     a, b = torch.rand(4, 4), torch.rand(4, 4)
     want = torch.ops.aten.im2col(a.view(1, 1, 4, 4), [2, 2], [1, 1], [0, 0], [1, 1])
-    got = torch.ops.aten.im2col(
-        a.view(1, 1, 4, 4).to("tpu"), [2, 2], [1, 1], [0, 0], [1, 1]
-    )
+    got = torch.ops.aten.im2col(a.view(1, 1, 4, 4).to("tpu"), [2, 2], [1, 1], [0, 0], [1, 1])
     torch.testing.assert_close(got.cpu(), want)
     with Counted() as counted:
-        got = torch.ops.aten.im2col(
-            b.view(1, 1, 4, 4).to("tpu"), [2, 2], [1, 1], [0, 0], [1, 1]
-        )
+        got = torch.ops.aten.im2col(b.view(1, 1, 4, 4).to("tpu"), [2, 2], [1, 1], [0, 0], [1, 1])
     assert counted.programs == 0
     torch.testing.assert_close(
         got.cpu(), torch.ops.aten.im2col(b.view(1, 1, 4, 4), [2, 2], [1, 1], [0, 0], [1, 1])

@@ -7,18 +7,53 @@ import pytest
 import torch
 
 # What the README promises, by torch.cuda's names and our own.
-FUNCTIONS = """
-    is_available device_count current_device set_device device device_of synchronize
-    get_device_name get_device_properties
-    manual_seed manual_seed_all seed seed_all initial_seed
-    get_rng_state get_rng_state_all set_rng_state set_rng_state_all
-    memory_allocated max_memory_allocated memory_reserved max_memory_reserved
-    reset_peak_memory_stats memory_stats memory_summary mem_get_info empty_cache
-    Stream Event current_stream default_stream set_stream stream
-    is_bf16_supported get_amp_supported_dtype
-    fallbacks eager_mode set_eager_mode plugin_info
-    init is_initialized _is_in_bad_fork _lazy_init _lazy_call
-""".split()
+FUNCTIONS = [
+    "is_available",
+    "device_count",
+    "current_device",
+    "set_device",
+    "device",
+    "device_of",
+    "synchronize",
+    "get_device_name",
+    "get_device_properties",
+    "manual_seed",
+    "manual_seed_all",
+    "seed",
+    "seed_all",
+    "initial_seed",
+    "get_rng_state",
+    "get_rng_state_all",
+    "set_rng_state",
+    "set_rng_state_all",
+    "memory_allocated",
+    "max_memory_allocated",
+    "memory_reserved",
+    "max_memory_reserved",
+    "reset_peak_memory_stats",
+    "reset_accumulated_memory_stats",
+    "memory_stats",
+    "memory_summary",
+    "mem_get_info",
+    "empty_cache",
+    "Stream",
+    "Event",
+    "current_stream",
+    "default_stream",
+    "set_stream",
+    "stream",
+    "is_bf16_supported",
+    "get_amp_supported_dtype",
+    "fallbacks",
+    "eager_mode",
+    "set_eager_mode",
+    "plugin_info",
+    "init",
+    "is_initialized",
+    "_is_in_bad_fork",
+    "_lazy_init",
+    "_lazy_call",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -170,10 +205,17 @@ def test_plugin_info():
 # --- memory
 
 
-def test_memory_is_counted():
-    torch.tpu.synchronize()
+@pytest.fixture
+def ones():
+    """torch.ones, once the number 1 is on every device."""
+    for i in range(4):
+        torch.ones(1, device=f"tpu:{i}")
+    return torch.ones
+
+
+def test_memory_is_counted(ones):
     before, buffers = torch.tpu.memory_allocated(), torch.tpu.memory_stats()
-    x = torch.ones(256, 1024, device="tpu")
+    x = ones(256, 1024, device="tpu")
     assert torch.tpu.memory_allocated() - before == x.nbytes
     view = x[3:]
     assert torch.tpu.memory_allocated() - before == x.nbytes
@@ -185,9 +227,9 @@ def test_memory_is_counted():
     assert torch.tpu.memory_allocated() == before
 
 
-def test_memory_of_each_device():
+def test_memory_of_each_device(ones):
     before = [torch.tpu.memory_allocated(i) for i in range(4)]
-    x = torch.ones(1000, device="tpu:2")
+    x = ones(1000, device="tpu:2")
     after = [torch.tpu.memory_allocated(f"tpu:{i}") for i in range(4)]
     assert [a - b for a, b in zip(after, before, strict=True)] == [0, 0, x.nbytes, 0]
 
@@ -268,11 +310,11 @@ def test_accelerator_streams():
     torch.accelerator.set_stream(before)
 
 
-def test_accelerator_memory():
+def test_accelerator_memory(ones):
     index = 3
     torch.accelerator.reset_peak_memory_stats(index)
     before = torch.accelerator.memory_allocated(index)
-    x = torch.ones(1 << 18, device="tpu:3")
+    x = ones(1 << 18, device="tpu:3")
     assert torch.accelerator.memory_allocated(index) - before == x.nbytes
     assert torch.accelerator.max_memory_allocated(index) - before >= x.nbytes
     assert torch.accelerator.memory_reserved(index) == torch.accelerator.memory_allocated(index)
@@ -310,7 +352,7 @@ def test_eager_mode():
     torch.tpu.set_eager_mode("debug")
     assert torch.tpu.eager_mode() == "debug"
     torch.tpu.set_eager_mode("strict")
-    with pytest.raises(ValueError, match="must be .* got \"fast\""):
+    with pytest.raises(ValueError, match=r'must be .* got "fast"'):
         torch.tpu.set_eager_mode("fast")
     assert torch.tpu.eager_mode() == "strict"
 

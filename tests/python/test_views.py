@@ -40,17 +40,23 @@ def filled(shape, dtype, start=1):
         count *= size
     values = (torch.arange(count) * 5 + start) % 7 - (0 if dtype == torch.uint8 else 3)
     if dtype.is_complex:
-        return torch.complex(values.double(), (values * 2 % 5 - 2).double()).reshape(shape).to(dtype)
+        return (
+            torch.complex(values.double(), (values * 2 % 5 - 2).double()).reshape(shape).to(dtype)
+        )
     return values.reshape(shape).to(dtype)
 
 
 def bits(tensor):
     """A CPU tensor as bytes, NaN payloads included."""
-    return tensor.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+    flat = torch.empty(tensor.numel(), dtype=tensor.dtype)
+    return flat.copy_(tensor.resolve_conj().resolve_neg().reshape(-1)).view(torch.uint8)
 
 
 def same_values(actual, expected, what):
     if torch.equal(bits(actual), bits(expected)):
+        return
+    # Complex arithmetic on the CPU makes zeros of either sign, as it happens to be vectorized.
+    if torch.equal(actual, expected):
         return
     raise AssertionError(f"{what}: values differ\n tpu {actual}\n cpu {expected}")
 
@@ -63,6 +69,11 @@ def overlaps_itself(tensor):
         shape[dim] = size
         offsets = offsets + (torch.arange(size) * stride).reshape(shape)
     return offsets.unique().numel() != tensor.numel()
+
+
+def shares(a, b):
+    """True if two tensors have one storage."""
+    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
 
 
 def attempt(function, tensor):
@@ -210,8 +221,8 @@ def draw_as_strided(draw, t):
 
 
 def draw_view_dtype(draw, t):
-    if t.is_neg() or t.is_conj() or t.dtype == torch.bool:
-        return None  # not allowed; and a byte that is no bool is undefined
+    if t.dtype == torch.bool:
+        return None  # a byte that is no bool is undefined
     dtype = draw(st.sampled_from(REINTERPRETED))
     return f"view({dtype})", lambda x: x.view(dtype)
 
@@ -266,7 +277,7 @@ VIEWS = [
     simple("imag", lambda x: x.imag),
     simple("conj", lambda x: x.conj()),
     simple("neg view", lambda x: x.conj().imag),
-    simple("mT", lambda x: x.mT),
+    simple("mT", lambda x: x.mT if x.dim() else x),
     simple("detach", lambda x: x.detach()),
 ]
 COMPLEX_VIEWS = [v for v in VIEWS[-8:-2]]
@@ -398,21 +409,25 @@ def write_neg(draw, t):
 
 
 def write_from_itself(draw, t):
-    """The source shares the memory: the result of computing first and writing then, or an error."""
+    """The source shares the memory, which is an error where PyTorch can tell."""
     if t.dim() == 0:
         return None
-    dim = dimension(draw, t)
-    kind = draw(st.sampled_from(["flip", "shift", "transpose"]))
+    kind = draw(st.sampled_from(["flip", "shift", "transpose", "self"]))
+    apart = not t.is_contiguous()  # PyTorch judges dense tensors only
 
     def write(x):
         if kind == "flip":
-            return x.add_(x.flip(dim))
+            return x.add_(x.flip(0))
+        if kind == "self":
+            return x.add_(x)
         if kind == "transpose":
-            return x.copy_(x.transpose(0, -1))
-        n = x.shape[dim]
-        return x.narrow(dim, 1, n - 1).add_(x.narrow(dim, 0, n - 1))
+            source = x.transpose(0, -1)
+            return x.copy_(source.clone() if apart else source)
+        n = x.shape[0]
+        source = x.narrow(0, 0, n - 1)
+        return x.narrow(0, 1, n - 1).add_(source.clone() if apart else source)
 
-    return f"from itself: {kind} {dim}", write
+    return f"from itself: {kind}", write
 
 
 WRITES = [
@@ -433,7 +448,7 @@ class Pair:
         self.bases = (cpu, tpu)
         self.cpu, self.tpu = cpu, tpu
         self.label = "base"
-        self.reinterpreted = False
+        self.reinterpreted = self.calculated = False
 
     def check_geometry(self):
         cpu, tpu, label = self.cpu, self.tpu, self.label
@@ -450,14 +465,13 @@ class Pair:
             "storage size": lambda t: t.untyped_storage().nbytes(),
         }.items():
             assert read(tpu) == read(cpu), f"{label}: {name} is {read(tpu)}, on cpu {read(cpu)}"
-        for a, b in [(cpu, self.bases[0])]:
-            shared = a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
-            on_tpu = (
-                tpu.untyped_storage().data_ptr() == self.bases[1].untyped_storage().data_ptr()
-            )
-            assert on_tpu == shared, f"{label}: shares its storage: {on_tpu}, on cpu {shared}"
+        base, tpu_base = self.bases
+        if base.numel() > 0:  # without elements there is no address
+            shared = shares(cpu, base)
+            assert shares(tpu, tpu_base) == shared, f"{label}: shares its storage? cpu: {shared}"
             if shared and cpu.numel() > 0:
-                assert tpu.data_ptr() - self.bases[1].data_ptr() == a.data_ptr() - b.data_ptr()
+                distance = cpu.data_ptr() - base.data_ptr()
+                assert tpu.data_ptr() - tpu_base.data_ptr() == distance, label
 
     def check_values(self):
         same_values(self.tpu.cpu(), self.cpu, self.label)
@@ -484,11 +498,6 @@ class Pair:
         return True
 
 
-def draw_operation(draw, choices, pair):
-    drawn = draw(st.sampled_from(choices))(draw, pair.cpu)
-    return drawn
-
-
 @settings(
     max_examples=CASES,
     deadline=None,
@@ -505,7 +514,9 @@ def test_chains_of_views_and_writes(data):
     for _ in range(draw(st.integers(1, 4))):
         for _ in range(draw(st.integers(0, 3))):
             choices = VIEWS + (COMPLEX_VIEWS if pair.cpu.dtype.is_complex else [])
-            drawn = draw_operation(draw, choices, pair)
+            if pair.calculated and base.dtype.is_complex:
+                choices = [view for view in choices if view is not draw_view_dtype]  # signs of zero
+            drawn = draw(st.sampled_from(choices))(draw, pair.cpu)
             if drawn is None:
                 continue
             if pair.apply(*drawn):
@@ -514,9 +525,10 @@ def test_chains_of_views_and_writes(data):
         choices = MOVING if pair.reinterpreted else WRITES
         if overlaps_itself(pair.cpu):
             choices = IDEMPOTENT
-        drawn = draw_operation(draw, choices, pair)
+        drawn = draw(st.sampled_from(choices))(draw, pair.cpu)
         if drawn is not None:
             label, function = drawn
+            pair.calculated |= choices is WRITES
             before = pair.cpu, pair.tpu
             pair.apply(label, function)
             pair.cpu, pair.tpu = before

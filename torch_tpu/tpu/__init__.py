@@ -48,6 +48,7 @@ from .memory import (
     memory_reserved,
     memory_stats,
     memory_summary,
+    reset_accumulated_memory_stats,
     reset_peak_memory_stats,
 )
 from .random import (
@@ -113,6 +114,7 @@ __all__ = [
     "memory_stats",
     "memory_summary",
     "plugin_info",
+    "reset_accumulated_memory_stats",
     "reset_peak_memory_stats",
     "seed",
     "seed_all",
@@ -131,4 +133,7 @@ def __getattr__(name: str):
     # Computed on demand: how many generators there are is known only once the client is up.
     if name == "default_generators":
         return random._default_generators()
+    # Activation checkpointing saves the generator's state only of a module that says so.
+    if name == "_initialized":
+        return is_initialized()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

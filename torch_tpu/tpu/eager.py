@@ -12,8 +12,8 @@ class set_eager_mode:
     """Sets the eager mode; as a context manager, restores the former one at the end.
 
     "strict": operators run one by one and asynchronously; an error in one of them surfaces at the
-    next synchronisation. "debug": each operator is waited for, its result is looked at, and an
-    error names the Python line that called it.
+    next synchronisation. "debug": each operator is waited for, an error names the Python line that
+    called it, and an operator that makes NaN of arguments without NaN is an error.
     """
 
     def __init__(self, mode: str):

@@ -34,6 +34,11 @@ def reset_peak_memory_stats(device: _device_t = None) -> None:
     _C.reset_peak_memory_stats(_get_device_index(device, optional=True))
 
 
+def reset_accumulated_memory_stats(device: _device_t = None) -> None:
+    """Starts the counts of what was allocated and freed, and of failures, anew."""
+    _C.reset_accumulated_memory_stats(_get_device_index(device, optional=True))
+
+
 def memory_stats(device: _device_t = None) -> dict[str, Any]:
     """All counters, flat, named as torch.cuda.memory_stats names them; empty before first use."""
     if not is_initialized():

@@ -1,0 +1,51 @@
+"""The main jobs, shortened: the whole measurements stand in benchmarks/ and use the same programs."""
+
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def run(script: str, *arguments: str) -> str:
+    """Runs a script of the repository; its exit code says whether its checks held."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / script), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    return done.stdout
+
+
+def test_a_language_model_gives_the_tokens_it_gives_on_the_cpu():
+    out = run("benchmarks/smollm2_tokens.py", "--tokens", "6")
+    assert out.count("6 of 6 the same") == 3
+
+
+def test_sentence_embeddings_are_those_of_the_cpu():
+    assert "ok" in run("benchmarks/minilm_cosine.py")
+
+
+def test_training_follows_the_cpu_and_compiles_only_at_first():
+    assert "programs compiled after the second step" in run(
+        "benchmarks/training_curve.py", "--steps", "8"
+    )
+
+
+def test_the_chat_example_answers():
+    out = run("examples/chat.py", "--tokens", "8")
+    assert "CPU fallbacks" in out and "compilations" in out
+
+
+def test_the_embeddings_example_prints_neighbours():
+    assert run("examples/embeddings.py").strip()
+
+
+def test_the_training_example_saves_and_resumes(tmp_path):
+    checkpoint = tmp_path / "checkpoint.pt"
+    out = run("examples/train.py", "--steps", "8", "--checkpoint", str(checkpoint))
+    assert f"saved {checkpoint} and resumed from it" in out
+    assert checkpoint.exists()
