@@ -5,7 +5,6 @@
 #include <ATen/ops/from_blob.h>
 #include <torch/library.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <mutex>
 
@@ -107,9 +106,8 @@ void CopyWithinDevice(const at::Tensor& source, const at::Tensor& destination) {
 }
 
 void CopyFromHost(const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {
-  at::Tensor host = source.dtype() == destination.dtype()
-                        ? source
-                        : source.to(destination.scalar_type());
+  at::Tensor host =
+      source.dtype() == destination.dtype() ? source : source.to(destination.scalar_type());
   host = host.expand(destination.sizes()).contiguous().resolve_conj().resolve_neg();
   const bool callers = host.const_data_ptr() == source.const_data_ptr();
   trace::Device& device = DeviceOf(destination);
@@ -129,24 +127,19 @@ void CopyFromHost(const at::Tensor& source, const at::Tensor& destination, bool 
   Assign(destination, std::move(value));
 }
 
-// Where device memory is host memory, the tensor as a strided CPU tensor over it; undefined elsewhere.
-// `keep` owns the memory.
+// Where device memory is host memory, the tensor as a strided CPU tensor over it; undefined
+// elsewhere. `keep` owns the memory.
 at::Tensor HostAlias(const at::Tensor& tensor, ValuePtr& keep) {
-  static const bool enabled = [] {
-    const char* text = std::getenv("TORCH_TPU_DIRECT_READ");
-    return text == nullptr || std::string_view(text) != "0";
-  }();
   keep = ReadStorage(tensor);
   if (keep->pending()) trace::Trace::Abort("the data of a value being captured is read");
-  if (!enabled) return {};
   const auto* data = static_cast<const char*>(keep->HostPointer());
   if (data == nullptr) return {};
   const auto itemsize = static_cast<int64_t>(tensor.dtype().itemsize());
-  at::Tensor alias = at::for_blob(const_cast<char*>(data) + tensor.storage_offset() * itemsize,
-                                  tensor.sizes())
-                         .strides(tensor.strides())
-                         .options(at::TensorOptions().dtype(tensor.dtype()).device(at::kCPU))
-                         .make_tensor();
+  at::Tensor alias =
+      at::for_blob(const_cast<char*>(data) + tensor.storage_offset() * itemsize, tensor.sizes())
+          .strides(tensor.strides())
+          .options(at::TensorOptions().dtype(tensor.dtype()).device(at::kCPU))
+          .make_tensor();
   if (tensor.is_conj()) alias._set_conj(true);
   if (tensor.is_neg()) alias._set_neg(true);
   return alias;
@@ -163,12 +156,11 @@ void CopyToHost(const at::Tensor& source, const at::Tensor& destination) {
     const bool direct = destination.dtype() == source.dtype() && destination.is_contiguous() &&
                         destination.sizes().equals(source.sizes()) && !destination.is_conj() &&
                         !destination.is_neg();
-    at::Tensor target = direct ? destination
-                               : at::empty(source.sizes(), at::TensorOptions()
-                                                               .dtype(source.dtype())
-                                                               .device(at::kCPU));
-    Guarded([&] { value->ToHost(target.mutable_data_ptr(), target.nbytes()); },
-            "copy to the host");
+    at::Tensor target =
+        direct
+            ? destination
+            : at::empty(source.sizes(), at::TensorOptions().dtype(source.dtype()).device(at::kCPU));
+    Guarded([&] { value->ToHost(target.mutable_data_ptr(), target.nbytes()); }, "copy to the host");
     if (!direct) const_cast<at::Tensor&>(destination).copy_(target);
   }
   Guarded([&] { device.RaiseFailedChecks(); });
@@ -221,8 +213,7 @@ c10::Scalar ReadScalar(const at::Tensor& self) {
   ValuePtr value;
   at::Tensor alias = Guarded([&] { return HostAlias(self, value); }, "aten::_local_scalar_dense");
   if (!alias.defined()) {
-    alias = at::empty(self.sizes(),
-                      at::TensorOptions().dtype(self.dtype()).device(at::kCPU));
+    alias = at::empty(self.sizes(), at::TensorOptions().dtype(self.dtype()).device(at::kCPU));
     value = Materialize(self);
     Guarded([&] { value->ToHost(alias.mutable_data_ptr(), alias.nbytes()); },
             "aten::_local_scalar_dense");
@@ -241,8 +232,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_local_scalar_dense", &LocalScalarDense);
 }
 
-// The bits are part of the view's recipe; resolving them first would copy and come back here for ever.
-TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
+// The bits are part of the view's recipe; resolving them first would copy and come back here for
+// ever.
+TORCH_LIBRARY_IMPL(aten, Negative, m) {
+  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
+}
 TORCH_LIBRARY_IMPL(aten, Conjugate, m) {
   m.impl("_copy_from", torch::CppFunction::makeFallthrough());
 }

@@ -34,7 +34,8 @@ std::atomic<int64_t> hits{0}, misses{0};
 
 // Tags that keep the words of different kinds of arguments apart.
 constexpr uint64_t kNone = 0xA100, kNumberTag = 0xA200, kListTag = 0xA300, kIntTag = 0xA400,
-                   kDoubleTag = 0xA500, kStringTag = 0xA600, kOtherTag = 0xA700, kSharedTag = 0xA800;
+                   kDoubleTag = 0xA500, kStringTag = 0xA600, kOtherTag = 0xA700,
+                   kSharedTag = 0xA800;
 constexpr uint64_t kViewFlag = uint64_t{1} << 63, kEmptyFlag = uint64_t{1} << 62;
 
 uint64_t Bits(double value) {
@@ -123,11 +124,13 @@ c10::ScalarType NumberType(const c10::Scalar& number) {
   return c10::ScalarType::Long;
 }
 
-[[noreturn]] void DeviceMismatch(const OperatorEntry& entry, c10::Device first,
-                                 c10::Device second, const std::string& argument) {
-  TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two "
-              "devices, ", first, " and ", second, "! (when checking argument for argument ",
-              argument, " in method aten::", entry.name, ")");
+[[noreturn]] void DeviceMismatch(const OperatorEntry& entry, c10::Device first, c10::Device second,
+                                 const std::string& argument) {
+  TORCH_CHECK(false,
+              "Expected all tensors to be on the same device, but found at least two "
+              "devices, ",
+              first, " and ", second, "! (when checking argument for argument ", argument,
+              " in method aten::", entry.name, ")");
 }
 
 // Collects the tensors of one argument. A 0-d CPU tensor counts as a number.
@@ -156,9 +159,10 @@ void GatherTensor(const OperatorEntry& entry, size_t argument, const at::Tensor&
                                 tensor.unsafeGetTensorImpl()->is_wrapped_number()});
     return;
   }
-  DeviceMismatch(entry, c10::Device(c10::DeviceType::PrivateUse1,
-                                    std::max<c10::DeviceIndex>(gathered.device, 0)),
-                 tensor.device(), entry.op->schema().arguments()[argument].name());
+  DeviceMismatch(
+      entry,
+      c10::Device(c10::DeviceType::PrivateUse1, std::max<c10::DeviceIndex>(gathered.device, 0)),
+      tensor.device(), entry.op->schema().arguments()[argument].name());
 }
 
 void GatherNumber(const ArgumentPlan& plan, const c10::IValue& value, Gathered& gathered) {
@@ -167,8 +171,7 @@ void GatherNumber(const ArgumentPlan& plan, const c10::IValue& value, Gathered& 
   gathered.numbers.push_back({number, NumberType(number), false, true, plan.is_float});
 }
 
-void Gather(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arguments,
-            Gathered& gathered) {
+void Gather(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arguments, Gathered& gathered) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     const c10::IValue& value = arguments[i];
     switch (entry.arguments[i].kind) {
@@ -280,8 +283,8 @@ void AddSharing(const Gathered& gathered, Signature& signature) {
 class WriteLocks {
  public:
   ~WriteLocks() { Unlock(); }
-  // Takes the locks, then the values of the tensors whose storages they are. True if a written storage
-  // is that of another tensor of the call, too.
+  // Takes the locks, then the values of the tensors whose storages they are. True if a written
+  // storage is that of another tensor of the call, too.
   bool Lock(Gathered& gathered) {
     size_t count = 0;
     for (GatheredTensor& t : gathered.tensors) {
@@ -298,9 +301,8 @@ class WriteLocks {
     return count > states_.size();
   }
   bool Holds(StorageState* state) const {
-    return states_.size() <= 8
-               ? std::find(states_.begin(), states_.end(), state) != states_.end()
-               : std::binary_search(states_.begin(), states_.end(), state);
+    return states_.size() <= 8 ? std::find(states_.begin(), states_.end(), state) != states_.end()
+                               : std::binary_search(states_.begin(), states_.end(), state);
   }
   void Unlock() {
     for (StorageState* state : states_) state->lock.unlock();
@@ -333,10 +335,23 @@ trace::HostNumber ToHostNumber(const c10::Scalar& number, trace::DType dtype) {
   } else if (number.isFloatingPoint()) {
     host.integer = static_cast<int64_t>(number.toDouble());
   } else {
-    host.integer = number.isUnsigned() ? static_cast<int64_t>(number.toUInt64())
-                                       : number.toLong();
+    host.integer = number.isUnsigned() ? static_cast<int64_t>(number.toUInt64()) : number.toLong();
   }
   return host;
+}
+
+// Raises PyTorch's error for a number that overflows `type`.
+void CheckRange(const c10::Scalar& number, c10::ScalarType type) {
+  switch (type) {
+#define TPU_CHECK_RANGE(T, name) \
+  case c10::ScalarType::name:    \
+    (void)number.to<T>();        \
+    break;
+    AT_FORALL_SCALAR_TYPES_WITH_COMPLEX_EXCEPT_COMPLEX_HALF_F8NZ(TPU_CHECK_RANGE)
+#undef TPU_CHECK_RANGE
+    default:
+      break;
+  }
 }
 
 // A random call's seed and offset as parameters.
@@ -358,12 +373,11 @@ void AddRandomState(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> argum
   inputs.push_back(device.FromHost(type, &offset));
 }
 
-void PushResults(const Plan& plan, c10::SmallVectorImpl<ValuePtr>& results,
-                 c10::DeviceIndex device, size_t num_arguments, Stack* stack) {
+void PushResults(const Plan& plan, c10::SmallVectorImpl<ValuePtr>& results, c10::DeviceIndex device,
+                 size_t num_arguments, Stack* stack) {
   auto make = [&](int i) {
     const Output& out = plan.outputs[i];
-    return MakeTensor(out.sizes, out.strides, out.dtype, device, out.bytes,
-                      std::move(results[i]));
+    return MakeTensor(out.sizes, out.strides, out.dtype, device, out.bytes, std::move(results[i]));
   };
   if (C10_LIKELY(plan.returns.size() == 1 && plan.returns[0].kind == Return::Kind::kTensor &&
                  plan.returns[0].first >= 0)) {
@@ -440,7 +454,8 @@ void ReturnOutArguments(const OperatorEntry& entry, Stack* stack) {
   for (auto& out : outs) stack->emplace_back(std::move(out));
 }
 
-// An operator on lists as calls on lists of one tensor, so that each sees what the ones before it wrote.
+// An operator on lists as calls on lists of one tensor, so that each sees what the ones before it
+// wrote.
 void CallOneByOne(const OperatorEntry& entry, Stack* stack) {
   const size_t n = entry.arguments.size();
   const std::vector<c10::IValue> arguments(stack->end() - static_cast<ptrdiff_t>(n), stack->end());
@@ -495,8 +510,8 @@ void RuleKernel::Call(Stack* stack) const {
     if (C10_UNLIKELY(plan == nullptr)) {
       locks.Unlock();  // planning may run Python
       const Signature key = signature;
-      auto made = Guarded([&] { return MakePlan(entry, *stack, gathered); },
-                          Describe(entry, arguments));
+      auto made =
+          Guarded([&] { return MakePlan(entry, *stack, gathered); }, Describe(entry, arguments));
       misses.fetch_add(1, std::memory_order_relaxed);
       Plans().Insert(key, std::move(made));
       if (entry.writes) continue;  // another thread may have written meanwhile
@@ -518,6 +533,9 @@ void RuleKernel::Call(Stack* stack) const {
     }
     c10::SmallVector<ValuePtr, 8> results(plan->outputs.size());
     const c10::DeviceIndex device_index = std::max<c10::DeviceIndex>(gathered.device, 0);
+    if (C10_UNLIKELY(plan->number_range != c10::ScalarType::Undefined)) {
+      for (const GatheredNumber& n : gathered.numbers) CheckRange(n.number, plan->number_range);
+    }
     if (C10_LIKELY(!plan->nothing_to_do)) {
       trace::Device& device = trace::Runtime::Get().device(device_index);
       c10::SmallVector<ValuePtr, 8> inputs;

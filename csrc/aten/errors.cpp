@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "aten/python_hooks.h"
+#include "lowering/call.h"
 #include "pjrt/error.h"
 #include "stablehlo/type.h"
 #include "trace/device.h"
@@ -42,6 +43,10 @@ void RethrowAsTorchError(const std::string& context) {
       TORCH_CHECK_NOT_IMPLEMENTED(false, "tpu: ", error.what(), where);
     }
     TORCH_CHECK(false, "tpu: ", error.what(), where);
+  } catch (const stablehlo::UnsupportedDType& error) {
+    const std::string name = context.substr(0, context.find('('));
+    TORCH_CHECK_NOT_IMPLEMENTED(false, '"', name, "\" not implemented for '",
+                                lowering::ToScalarType(error.dtype()), "': ", error.what(), where);
   } catch (const stablehlo::TypeError& error) {
     TORCH_CHECK(false, "tpu: the rule built an ill-typed program: ", error.what(), where);
   } catch (const std::bad_alloc&) {

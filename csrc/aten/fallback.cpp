@@ -33,16 +33,31 @@ std::string NameOf(const c10::OperatorHandle& op) {
   return name.overload_name.empty() ? base : base + "." + name.overload_name;
 }
 
-// Operators whose meaning is lost on copies: what returns views or changes storages, and what mutates
-// arguments without saying so in its schema.
+// Operators whose meaning is lost on copies: what returns views or changes storages, and what
+// mutates arguments without saying so in its schema.
 bool IsRefused(const c10::OperatorHandle& op, const std::string& name) {
-  static const std::unordered_set<std::string> refused = {
-      "set_", "set_.source_Storage", "set_.source_Storage_storage_offset", "set_.source_Tensor",
-      "resize_", "resize_as_", "is_set_to", "_resize_output_", "_copy_from",
-      "_copy_from_and_resize", "_local_scalar_dense", "record_stream", "pin_memory", "is_pinned",
-      "_pin_memory", "native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm",
-      "batch_norm_gather_stats", "batch_norm_gather_stats_with_counts", "batch_norm_update_stats",
-      "_fused_moving_avg_obs_fq_helper"};
+  static const std::unordered_set<std::string> refused = {"set_",
+                                                          "set_.source_Storage",
+                                                          "set_.source_Storage_storage_offset",
+                                                          "set_.source_Tensor",
+                                                          "resize_",
+                                                          "resize_as_",
+                                                          "is_set_to",
+                                                          "_resize_output_",
+                                                          "_copy_from",
+                                                          "_copy_from_and_resize",
+                                                          "_local_scalar_dense",
+                                                          "record_stream",
+                                                          "pin_memory",
+                                                          "is_pinned",
+                                                          "_pin_memory",
+                                                          "native_batch_norm",
+                                                          "cudnn_batch_norm",
+                                                          "miopen_batch_norm",
+                                                          "batch_norm_gather_stats",
+                                                          "batch_norm_gather_stats_with_counts",
+                                                          "batch_norm_update_stats",
+                                                          "_fused_moving_avg_obs_fq_helper"};
   if (refused.count(name) != 0) return true;
   for (const auto& ret : op.schema().returns()) {
     if (ret.alias_info() != nullptr && !ret.alias_info()->isWrite()) return true;
@@ -134,10 +149,10 @@ PythonHooks& Hooks() {
 void CpuFallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::string name = NameOf(op);
   if (ByFunctionalForm(op, name, stack)) return;
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      !IsRefused(op, name), "Could not run 'aten::", name,
-      "' on the tpu device: it has no implementation there, and running it on CPU copies would give "
-      "wrong results");
+  TORCH_CHECK_NOT_IMPLEMENTED(!IsRefused(op, name), "Could not run 'aten::", name,
+                              "' on the tpu device: it has no implementation there, and running it "
+                              "on CPU copies would give "
+                              "wrong results");
   TORCH_CHECK_NOT_IMPLEMENTED(
       GetFallbackPolicy() != FallbackPolicy::kError, "The operator 'aten::", name,
       "' is not implemented for the tpu device, and TORCH_TPU_FALLBACK=error forbids running it on "

@@ -14,7 +14,8 @@ c10::DeviceIndex ExchangeDevice(c10::DeviceIndex device);
 // Raises unless there is such a device.
 void CheckDeviceIndex(c10::DeviceIndex device);
 
-// Free and total bytes: the plugin's figures where it keeps them, else host memory and our accounting.
+// Free and total bytes: the plugin's figures where it keeps them, else host memory and our
+// accounting.
 std::pair<size_t, size_t> DeviceMemoryInfo(c10::DeviceIndex device);
 
 }  // namespace torch_tpu::aten

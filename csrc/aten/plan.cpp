@@ -217,6 +217,18 @@ std::string ShapeText(c10::IntArrayRef sizes) {
   return text.str();
 }
 
+// PyTorch's shape functions let dtypes pass that CPU's kernels refuse.
+void CheckKind(const OperatorEntry& entry, const CallSpec& spec) {
+  if (spec.results.empty() || !spec.results[0].defined) return;
+  const DType dtype = spec.results[0].type.dtype;
+  const unsigned kind = dtype == DType::kPred         ? lowering::kBool
+                        : stablehlo::IsFloat(dtype)   ? lowering::kFloat
+                        : stablehlo::IsComplex(dtype) ? lowering::kComplex
+                                                      : lowering::kInteger;
+  TORCH_CHECK_NOT_IMPLEMENTED((entry.rule->kinds & kind) != 0, "\"aten::", entry.name,
+                              "\" not implemented for '", lowering::ToScalarType(dtype), "'");
+}
+
 // Builds the call's spec: argument by argument what the rule may know.
 CallSpec MakeCallSpec(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arguments) {
   CallSpec spec;
@@ -517,11 +529,16 @@ std::unique_ptr<Plan> MakePlan(const OperatorEntry& entry, const torch::jit::Sta
     spec->results.push_back(std::move(tensor));
   }
 
+  CheckKind(entry, *spec);
+
   // --- parameters: one for each written-to storage and each number, in argument order
   std::vector<const Type*> parameters;
   std::vector<InputSource> sources;
   std::vector<int> parameter_of(gathered.tensors.size(), -1);
   plan->number_dtypes.resize(gathered.numbers.size());
+  if (entry.rule->scalars_as_self && !gathered.tensors.empty()) {
+    plan->number_range = gathered.tensors[0].tensor->scalar_type();
+  }
   for (const Gathered::Input& input : gathered.inputs) {
     InputSource source;
     if (input.number >= 0) {

@@ -64,6 +64,8 @@ struct Plan {
   std::shared_ptr<trace::Operation> operation;
   // Dtype each number is passed in, in the order of Gathered::numbers.
   c10::SmallVector<trace::DType, 4> number_dtypes;
+  // Numbers beyond this dtype's range are errors; Undefined: any will do.
+  c10::ScalarType number_range = c10::ScalarType::Undefined;
   std::vector<Output> outputs;
   std::vector<Return> returns;
   bool random = false;

@@ -1,5 +1,5 @@
-// PyTorch's own implementations of the operators that only change sizes and strides; transpose, slice,
-// select, expand and the rest stand on these.
+// PyTorch's own implementations of the operators that only change sizes and strides; transpose,
+// slice, select, expand and the rest stand on these.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
@@ -74,8 +74,8 @@ at::Tensor ReshapeAlias(const at::Tensor& self, c10::IntArrayRef sizes, c10::Int
   return at::native::_reshape_alias(self, sizes, strides);
 }
 
-// True lets Module.to() and `p.data =` swap the contents of a parameter instead of making a new one, so
-// that tied weights stay tied and optimizers keep their parameters.
+// True lets Module.to() and `p.data =` swap the contents of a parameter instead of making a new
+// one, so that tied weights stay tied and optimizers keep their parameters.
 bool HasCompatibleShallowCopyType(const at::Tensor& self, const at::Tensor& from) {
   auto dense = [](const at::Tensor& t) {
     return t.layout() == c10::kStrided && (t.device().is_privateuseone() || t.device().is_cpu());

@@ -98,11 +98,12 @@ std::vector<ResultSpec> PreluBackwardShape(const ShapeCall& s) {
 TPU_RULE({.op = "relu", .lower = &LowerRelu, .shape = &ReluShape});
 TPU_RULE({.op = "threshold",
           .lower = &LowerThreshold,
+          .kinds = kFloat | kInteger,
           .specialize = {{"threshold", {0}}, {"value", {0}}}});
 TPU_RULE({.op = "threshold_backward",
           .lower = &LowerThresholdBackward,
           .specialize = {{"threshold", {0}}}});
-TPU_RULE({.op = "leaky_relu", .lower = &LowerLeakyRelu});
+TPU_RULE({.op = "leaky_relu", .lower = &LowerLeakyRelu, .kinds = kFloat});
 TPU_RULE({.op = "leaky_relu_backward", .lower = &LowerLeakyReluBackward});
 TPU_RULE({.op = "_prelu_kernel", .lower = &LowerPrelu, .shape = &PreluShape});
 TPU_RULE({.op = "_prelu_kernel_backward",
@@ -150,10 +151,11 @@ Values LowerSoftplusBackward(Call& c) {
 const std::vector<std::pair<std::string, std::vector<double>>> kEluDefaults = {
     {"alpha", {1}}, {"scale", {1}}, {"input_scale", {1}}};
 
-TPU_RULE({.op = "elu", .lower = &LowerElu, .specialize = kEluDefaults});
+TPU_RULE({.op = "elu", .lower = &LowerElu, .kinds = kFloat, .specialize = kEluDefaults});
 TPU_RULE({.op = "elu_backward", .lower = &LowerEluBackward, .specialize = kEluDefaults});
 TPU_RULE({.op = "softplus",
           .lower = &LowerSoftplus,
+          .kinds = kFloat,
           .specialize = {{"beta", {1}}, {"threshold", {20}}}});
 TPU_RULE({.op = "softplus_backward",
           .lower = &LowerSoftplusBackward,
@@ -189,7 +191,7 @@ Values LowerGeluBackward(Call& c) {
   return Result(c, Multiply(grad, Add(NormalDistribution(x), Multiply(x, density))));
 }
 
-TPU_RULE({.op = "gelu", .lower = &LowerGelu});
+TPU_RULE({.op = "gelu", .lower = &LowerGelu, .kinds = kFloat});
 TPU_RULE({.op = "gelu_backward", .lower = &LowerGeluBackward});
 
 // --- functions of the sigmoid and of tanh
@@ -252,13 +254,16 @@ std::vector<ResultSpec> LogSigmoidShape(const ShapeCall& s) {
   return {result, result};
 }
 
-TPU_RULE({.op = "silu", .lower = &LowerSilu});
+TPU_RULE({.op = "silu", .lower = &LowerSilu, .kinds = kFloat | kComplex});
 TPU_RULE({.op = "silu_backward", .lower = &LowerSiluBackward});
-TPU_RULE({.op = "mish", .lower = &LowerMish});
+TPU_RULE({.op = "mish", .lower = &LowerMish, .kinds = kFloat});
 TPU_RULE({.op = "mish_backward", .lower = &LowerMishBackward, .shape = &GradSelfShape});
 TPU_RULE({.op = "sigmoid_backward", .lower = &LowerSigmoidBackward});
 TPU_RULE({.op = "tanh_backward", .lower = &LowerTanhBackward});
-TPU_RULE({.op = "log_sigmoid_forward", .lower = &LowerLogSigmoid, .shape = &LogSigmoidShape});
+TPU_RULE({.op = "log_sigmoid_forward",
+          .lower = &LowerLogSigmoid,
+          .shape = &LogSigmoidShape,
+          .kinds = kFloat});
 TPU_RULE({.op = "log_sigmoid_backward",
           .lower = &LowerLogSigmoidBackward,
           .shape = &GradSelfShape});
@@ -328,15 +333,15 @@ Values ShrinkBackward(Call& c, std::string_view grad_name) {
 Values LowerHardShrinkBackward(Call& c) { return ShrinkBackward(c, "grad_out"); }
 Values LowerSoftShrinkBackward(Call& c) { return ShrinkBackward(c, "grad_output"); }
 
-TPU_RULE({.op = "hardsigmoid", .lower = &LowerHardSigmoid});
+TPU_RULE({.op = "hardsigmoid", .lower = &LowerHardSigmoid, .kinds = kFloat});
 TPU_RULE({.op = "hardsigmoid_backward", .lower = &LowerHardSigmoidBackward});
-TPU_RULE({.op = "hardswish", .lower = &LowerHardSwish, .shape = &SelfShape});
+TPU_RULE({.op = "hardswish", .lower = &LowerHardSwish, .shape = &SelfShape, .kinds = kFloat});
 TPU_RULE({.op = "hardswish_backward", .lower = &LowerHardSwishBackward, .shape = &GradSelfShape});
 TPU_RULE({.op = "hardtanh", .lower = &LowerHardTanh, .shape = &HardTanhShape});
 TPU_RULE({.op = "hardtanh_backward", .lower = &LowerHardTanhBackward, .shape = &GradSelfShape});
-TPU_RULE({.op = "hardshrink", .lower = &LowerHardShrink});
+TPU_RULE({.op = "hardshrink", .lower = &LowerHardShrink, .kinds = kFloat});
 TPU_RULE({.op = "hardshrink_backward", .lower = &LowerHardShrinkBackward});
-TPU_RULE({.op = "softshrink", .lower = &LowerSoftShrink});
+TPU_RULE({.op = "softshrink", .lower = &LowerSoftShrink, .kinds = kFloat});
 TPU_RULE({.op = "softshrink_backward", .lower = &LowerSoftShrinkBackward});
 
 // --- gated linear units: the first half of a dimension times the sigmoid of the second
@@ -379,7 +384,7 @@ std::vector<ResultSpec> GluBackwardShape(const ShapeCall& s) {
   return {result};
 }
 
-TPU_RULE({.op = "glu", .lower = &LowerGlu});
+TPU_RULE({.op = "glu", .lower = &LowerGlu, .kinds = kFloat});
 TPU_RULE({.op = "glu_backward", .lower = &LowerGluBackward, .shape = &GluBackwardShape});
 
 }  // namespace

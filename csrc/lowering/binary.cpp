@@ -206,15 +206,31 @@ std::vector<ResultSpec> DivideModeShape(const ShapeCall& s) {
 
 TPU_RULE({.op = "div.Tensor", .lower = &LowerDivide});
 TPU_RULE({.op = "div.Scalar", .lower = &LowerDivide, .shape = &BinaryFloatShape});
-TPU_RULE({.op = "div.Tensor_mode", .lower = &LowerDivideMode});
-TPU_RULE({.op = "div.Scalar_mode", .lower = &LowerDivideMode, .shape = &DivideModeShape});
-TPU_RULE({.op = "floor_divide", .lower = &LowerFloorDivide, .shape = &BinaryShape});
-TPU_RULE({.op = "floor_divide.Scalar", .lower = &LowerFloorDivide, .shape = &BinaryShape});
-TPU_RULE({.op = "remainder.Tensor", .lower = &LowerRemainder});
-TPU_RULE({.op = "remainder.Scalar", .lower = &LowerRemainder, .shape = &BinaryShape});
-TPU_RULE({.op = "remainder.Scalar_Tensor", .lower = &LowerRemainder, .shape = &BinaryShape});
-TPU_RULE({.op = "fmod.Tensor", .lower = &LowerFmod});
-TPU_RULE({.op = "fmod.Scalar", .lower = &LowerFmod, .shape = &BinaryShape});
+TPU_RULE({.op = "div.Tensor_mode", .lower = &LowerDivideMode, .kinds = kFloat | kInteger});
+TPU_RULE({.op = "div.Scalar_mode",
+          .lower = &LowerDivideMode,
+          .shape = &DivideModeShape,
+          .kinds = kFloat | kInteger});
+TPU_RULE({.op = "floor_divide",
+          .lower = &LowerFloorDivide,
+          .shape = &BinaryShape,
+          .kinds = kFloat | kInteger});
+TPU_RULE({.op = "floor_divide.Scalar",
+          .lower = &LowerFloorDivide,
+          .shape = &BinaryShape,
+          .kinds = kFloat | kInteger});
+TPU_RULE({.op = "remainder.Tensor", .lower = &LowerRemainder, .kinds = kFloat | kInteger});
+TPU_RULE({.op = "remainder.Scalar",
+          .lower = &LowerRemainder,
+          .shape = &BinaryShape,
+          .kinds = kFloat | kInteger});
+TPU_RULE({.op = "remainder.Scalar_Tensor",
+          .lower = &LowerRemainder,
+          .shape = &BinaryShape,
+          .kinds = kFloat | kInteger});
+TPU_RULE({.op = "fmod.Tensor", .lower = &LowerFmod, .kinds = kFloat | kInteger});
+TPU_RULE(
+    {.op = "fmod.Scalar", .lower = &LowerFmod, .shape = &BinaryShape, .kinds = kFloat | kInteger});
 
 // --- powers
 
@@ -386,10 +402,10 @@ std::vector<ResultSpec> FrexpShape(const ShapeCall& s) {
 }
 
 TPU_RULE({.op = "atan2", .lower = &LowerAtan2});
-TPU_RULE({.op = "hypot", .lower = &LowerHypot});
+TPU_RULE({.op = "hypot", .lower = &LowerHypot, .kinds = kFloat});
 TPU_RULE({.op = "copysign.Tensor", .lower = &LowerCopySign});
 TPU_RULE({.op = "copysign.Scalar", .lower = &LowerCopySign, .shape = &BinaryFloatShape});
-TPU_RULE({.op = "nextafter", .lower = &LowerNextAfter});
+TPU_RULE({.op = "nextafter", .lower = &LowerNextAfter, .kinds = kFloat});
 TPU_RULE({.op = "heaviside", .lower = &LowerHeaviside});
 TPU_RULE({.op = "frexp.Tensor", .lower = &LowerFrexp, .shape = &FrexpShape});
 
@@ -431,8 +447,8 @@ Values LowerTimesLog(Call& c) {
   return Result(c, Select(IsNan(y), y, product));
 }
 
-TPU_RULE({.op = "logaddexp", .lower = &LowerLogAddExp<false>});
-TPU_RULE({.op = "logaddexp2", .lower = &LowerLogAddExp<true>});
+TPU_RULE({.op = "logaddexp", .lower = &LowerLogAddExp<false>, .kinds = kFloat | kComplex});
+TPU_RULE({.op = "logaddexp2", .lower = &LowerLogAddExp<true>, .kinds = kFloat | kComplex});
 TPU_RULE({.op = "xlogy.Tensor", .lower = &LowerTimesLog<&Log>});
 TPU_RULE({.op = "xlogy.Scalar_Self", .lower = &LowerTimesLog<&Log>, .shape = &BinaryFloatShape});
 TPU_RULE({.op = "xlogy.Scalar_Other", .lower = &LowerTimesLog<&Log>, .shape = &BinaryFloatShape});
@@ -477,8 +493,8 @@ Values LowerLcm(Call& c) {
   return Result(c, Select(none, zero, multiple));
 }
 
-TPU_RULE({.op = "gcd", .lower = &LowerGcd});
-TPU_RULE({.op = "lcm", .lower = &LowerLcm});
+TPU_RULE({.op = "gcd", .lower = &LowerGcd, .kinds = kInteger});
+TPU_RULE({.op = "lcm", .lower = &LowerLcm, .kinds = kInteger});
 
 }  // namespace
 }  // namespace torch_tpu::lowering

@@ -1,7 +1,5 @@
 // Operations on the bits of integers and on bool.
 
-#include <c10/util/Exception.h>
-
 #include "lowering/elementwise.h"
 
 namespace torch_tpu::lowering {
@@ -9,35 +7,42 @@ namespace {
 
 using namespace stablehlo;  // NOLINT: rules read like the mathematics
 
-// PyTorch's shape functions let other types pass: on CPU the kernels refuse them.
-void CheckHasBits(const Call& c) {
-  const DType dtype = c.result().dtype;
-  TORCH_CHECK_NOT_IMPLEMENTED(IsInteger(dtype) || dtype == DType::kPred, "\"", c.spec().name,
-                              "\" not implemented for '", c10::toString(ToScalarType(dtype)), "'");
-}
-
 template <Value (*F)(Value, Value)>
 Values LowerBitwise(Call& c) {
-  CheckHasBits(c);
   const DType dtype = c.result().dtype;
   return Result(c, F(Operand(c, "self", dtype), Operand(c, "other", dtype)));
 }
 
-Values LowerBitwiseNot(Call& c) {
-  CheckHasBits(c);
-  return Result(c, Not(Operand(c, "self", c.result().dtype)));
-}
+Values LowerBitwiseNot(Call& c) { return Result(c, Not(Operand(c, "self", c.result().dtype))); }
 
-TPU_RULE({.op = "bitwise_and.Tensor", .lower = &LowerBitwise<&And>});
-TPU_RULE({.op = "bitwise_and.Scalar", .lower = &LowerBitwise<&And>, .shape = &BinaryShape});
-TPU_RULE({.op = "bitwise_and.Scalar_Tensor", .lower = &LowerBitwise<&And>, .shape = &BinaryShape});
-TPU_RULE({.op = "bitwise_or.Tensor", .lower = &LowerBitwise<&Or>});
-TPU_RULE({.op = "bitwise_or.Scalar", .lower = &LowerBitwise<&Or>, .shape = &BinaryShape});
-TPU_RULE({.op = "bitwise_or.Scalar_Tensor", .lower = &LowerBitwise<&Or>, .shape = &BinaryShape});
-TPU_RULE({.op = "bitwise_xor.Tensor", .lower = &LowerBitwise<&Xor>});
-TPU_RULE({.op = "bitwise_xor.Scalar", .lower = &LowerBitwise<&Xor>, .shape = &BinaryShape});
-TPU_RULE({.op = "bitwise_xor.Scalar_Tensor", .lower = &LowerBitwise<&Xor>, .shape = &BinaryShape});
-TPU_RULE({.op = "bitwise_not", .lower = &LowerBitwiseNot});
+TPU_RULE({.op = "bitwise_and.Tensor", .lower = &LowerBitwise<&And>, .kinds = kInteger | kBool});
+TPU_RULE({.op = "bitwise_and.Scalar",
+          .lower = &LowerBitwise<&And>,
+          .shape = &BinaryShape,
+          .kinds = kInteger | kBool});
+TPU_RULE({.op = "bitwise_and.Scalar_Tensor",
+          .lower = &LowerBitwise<&And>,
+          .shape = &BinaryShape,
+          .kinds = kInteger | kBool});
+TPU_RULE({.op = "bitwise_or.Tensor", .lower = &LowerBitwise<&Or>, .kinds = kInteger | kBool});
+TPU_RULE({.op = "bitwise_or.Scalar",
+          .lower = &LowerBitwise<&Or>,
+          .shape = &BinaryShape,
+          .kinds = kInteger | kBool});
+TPU_RULE({.op = "bitwise_or.Scalar_Tensor",
+          .lower = &LowerBitwise<&Or>,
+          .shape = &BinaryShape,
+          .kinds = kInteger | kBool});
+TPU_RULE({.op = "bitwise_xor.Tensor", .lower = &LowerBitwise<&Xor>, .kinds = kInteger | kBool});
+TPU_RULE({.op = "bitwise_xor.Scalar",
+          .lower = &LowerBitwise<&Xor>,
+          .shape = &BinaryShape,
+          .kinds = kInteger | kBool});
+TPU_RULE({.op = "bitwise_xor.Scalar_Tensor",
+          .lower = &LowerBitwise<&Xor>,
+          .shape = &BinaryShape,
+          .kinds = kInteger | kBool});
+TPU_RULE({.op = "bitwise_not", .lower = &LowerBitwiseNot, .kinds = kInteger | kBool});
 
 // --- shifts
 
@@ -68,31 +73,45 @@ Value Right(Value a, Value count) {
 
 template <bool kLeft>
 Values LowerShift(Call& c) {
-  CheckHasBits(c);
   const DType dtype = c.result().dtype;
   const Value a = Operand(c, "self", dtype), count = Operand(c, "other", dtype);
-  if (dtype == DType::kPred) return Result(c, And(a, Not(count)));
   return Result(c, kLeft ? Left(a, count) : Right(a, count));
 }
 
-TPU_RULE({.op = "bitwise_left_shift.Tensor", .lower = &LowerShift<true>});
+TPU_RULE({.op = "bitwise_left_shift.Tensor", .lower = &LowerShift<true>, .kinds = kInteger});
 TPU_RULE({.op = "bitwise_left_shift.Tensor_Scalar",
           .lower = &LowerShift<true>,
-          .shape = &BinaryShape});
+          .shape = &BinaryShape,
+          .kinds = kInteger});
 TPU_RULE({.op = "bitwise_left_shift.Scalar_Tensor",
           .lower = &LowerShift<true>,
-          .shape = &BinaryShape});
-TPU_RULE({.op = "bitwise_right_shift.Tensor", .lower = &LowerShift<false>});
+          .shape = &BinaryShape,
+          .kinds = kInteger});
+TPU_RULE({.op = "bitwise_right_shift.Tensor", .lower = &LowerShift<false>, .kinds = kInteger});
 TPU_RULE({.op = "bitwise_right_shift.Tensor_Scalar",
           .lower = &LowerShift<false>,
-          .shape = &BinaryShape});
+          .shape = &BinaryShape,
+          .kinds = kInteger});
 TPU_RULE({.op = "bitwise_right_shift.Scalar_Tensor",
           .lower = &LowerShift<false>,
-          .shape = &BinaryShape});
-TPU_RULE({.op = "__lshift__.Tensor", .lower = &LowerShift<true>, .shape = &BinaryShape});
-TPU_RULE({.op = "__lshift__.Scalar", .lower = &LowerShift<true>, .shape = &BinaryShape});
-TPU_RULE({.op = "__rshift__.Tensor", .lower = &LowerShift<false>, .shape = &BinaryShape});
-TPU_RULE({.op = "__rshift__.Scalar", .lower = &LowerShift<false>, .shape = &BinaryShape});
+          .shape = &BinaryShape,
+          .kinds = kInteger});
+TPU_RULE({.op = "__lshift__.Tensor",
+          .lower = &LowerShift<true>,
+          .shape = &BinaryShape,
+          .kinds = kInteger});
+TPU_RULE({.op = "__lshift__.Scalar",
+          .lower = &LowerShift<true>,
+          .shape = &BinaryShape,
+          .kinds = kInteger});
+TPU_RULE({.op = "__rshift__.Tensor",
+          .lower = &LowerShift<false>,
+          .shape = &BinaryShape,
+          .kinds = kInteger});
+TPU_RULE({.op = "__rshift__.Scalar",
+          .lower = &LowerShift<false>,
+          .shape = &BinaryShape,
+          .kinds = kInteger});
 
 }  // namespace
 }  // namespace torch_tpu::lowering

@@ -149,5 +149,74 @@ TPU_RULE({.op = "_cdist_backward",
           .shape = &CdistBackwardShape,
           .structural = {"p"}});
 
+// --- distances between the rows of one matrix, each pair once
+
+int64_t Pairs(int64_t rows) { return rows * (rows - 1) / 2; }
+
+// [rows, rows]: where the result has the pair (i, j); beyond its end for rows with themselves.
+Value PairPositions(Builder& b, int64_t rows) {
+  const DType dtype = rows < (1 << 15) ? DType::kS32 : DType::kS64;
+  const Type type{dtype, {rows, rows}};
+  const auto constant = [&](int64_t value) { return b.ConstantInt(type, value); };
+  Value row = b.Iota(type, 0), column = b.Iota(type, 1);
+  Value first = Minimum(row, column), second = Maximum(row, column);
+  Value before = Divide(Multiply(first, Subtract(constant(2 * rows - 1), first)), constant(2));
+  Value position = Add(before, Subtract(Subtract(second, first), constant(1)));
+  return Select(Eq(row, column), constant(Pairs(rows)), position);
+}
+
+Values PdistForward(Call& c) {
+  const Type& out = c.result();
+  Value x = Convert(c.tensor("self"), ComputeType(out.dtype));
+  const int64_t rows = x.dim(0);
+  Value norms = Norm(Differences(x, x, {}), c.number("p"));
+  ScatterDims dims;
+  dims.inserted_window_dims = {0};
+  dims.scatter_dims_to_operand_dims = {0};
+  dims.index_vector_dim = 1;
+  Value places = Reshape(PairPositions(c.builder(), rows), {rows * rows, 1});
+  // Either of the two that go to one place will do: they are equal.
+  Value packed =
+      Scatter(ZeroConstant(c.builder(), {norms.dtype(), out.dims}), places,
+              Reshape(norms, {rows * rows}), dims, [](const Values& v) { return Values{v[1]}; });
+  return {Convert(packed, out.dtype)};
+}
+
+Values PdistBackward(Call& c) {
+  const Type& out = c.result();
+  const int64_t rows = out.dims[0];
+  if (out.numel() == 0 || rows < 2) return {ZeroConstant(c.builder(), out)};
+  Value x = Convert(c.tensor("self"), ComputeType(out.dtype));
+  Value difference = Differences(x, x, {});
+  Value positions = PairPositions(c.builder(), rows);
+  Value apart = Lt(positions, c.builder().ConstantInt(positions.type(), Pairs(rows)));
+  const auto of_pair = [&](std::string_view name) {
+    Value each = Take(Convert(c.tensor(name), x.dtype()), positions, 0);
+    each = Select(apart, each, ConstantLike(each, 0));
+    return BroadcastInDim(each, difference.dims(), {0, 1});
+  };
+  Value gradient =
+      Multiply(NormGradient(difference, of_pair("pdist"), c.number("p")), of_pair("grad"));
+  return {Convert(Reduce(gradient, Reduction::kSum, {1}), out.dtype)};
+}
+
+std::vector<ResultSpec> PdistForwardShape(const ShapeCall& s) {
+  const ShapeTensor& self = s.tensor("self");
+  const int64_t rows = self.sizes.at(0);
+  return {{.dtype = self.dtype, .sizes = {rows > 1 ? Pairs(rows) : 0}}};
+}
+std::vector<ResultSpec> PdistBackwardShape(const ShapeCall& s) {
+  const ShapeTensor& self = s.tensor("self");
+  return {{.dtype = self.dtype, .sizes = self.sizes}};
+}
+TPU_RULE({.op = "_pdist_forward",
+          .lower = &PdistForward,
+          .shape = &PdistForwardShape,
+          .structural = {"p"}});
+TPU_RULE({.op = "_pdist_backward",
+          .lower = &PdistBackward,
+          .shape = &PdistBackwardShape,
+          .structural = {"p"}});
+
 }  // namespace
 }  // namespace torch_tpu::lowering

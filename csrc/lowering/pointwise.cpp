@@ -104,7 +104,7 @@ Values LowerClampMax(Call& c) {
   return Result(c, AtMost(Operand(c, "self", dtype), Operand(c, "max", dtype)));
 }
 
-TPU_RULE({.op = "clamp", .lower = &LowerClamp});
+TPU_RULE({.op = "clamp", .lower = &LowerClamp, .kinds = kFloat | kInteger});
 TPU_RULE({.op = "clamp.Tensor", .lower = &LowerClamp});
 TPU_RULE({.op = "clamp_min", .lower = &LowerClampMin, .specialize = {{"min", {0}}}});
 TPU_RULE({.op = "clamp_min.Tensor", .lower = &LowerClampMin});

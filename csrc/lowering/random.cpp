@@ -723,7 +723,8 @@ void CheckRrelu(const ShapeCall& s) {
 
 std::vector<ResultSpec> RreluShape(const ShapeCall& s) {
   CheckRrelu(s);
-  return SelfShape(s);
+  const ShapeTensor& self = s.tensor("self");
+  return {{.dtype = self.dtype, .sizes = self.sizes}};
 }
 std::vector<ResultSpec> RreluFunctionalShape(const ShapeCall& s) {
   std::vector<ResultSpec> results = RreluShape(s);

@@ -47,11 +47,17 @@ class ShapeCall {
 };
 using ShapeFunction = std::vector<ResultSpec> (*)(const ShapeCall&);
 
+// Kinds of dtype.
+enum Kinds : unsigned { kFloat = 1, kComplex = 2, kInteger = 4, kBool = 8, kAnyKind = 15 };
+
 // How one ATen operator is lowered. The in-place and out= forms are derived from the schemas.
 struct Rule {
   std::string op;  // functional form, "add.Tensor"; only-mutating operators name that form
   RuleFunction lower = nullptr;
   ShapeFunction shape = nullptr;
+
+  // What result 0 may be; other kinds are not implemented, as on CPU.
+  unsigned kinds = kAnyKind;
 
   // Numbers (Scalar, float and lists of them) are run-time arguments except those named here.
   std::vector<std::string> structural;

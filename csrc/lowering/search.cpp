@@ -128,5 +128,55 @@ std::vector<ResultSpec> BucketizeShape(const ShapeCall& s) {
 TPU_RULE({.op = "bucketize.Tensor", .lower = &Bucketize, .shape = &BucketizeShape});
 TPU_RULE({.op = "bucketize.Scalar", .lower = &Bucketize, .shape = &BucketizeShape});
 
+// --- isin
+
+// Up to so many candidates each element is compared with all of them.
+constexpr int64_t kFewCandidates = 256;
+
+Values IsIn(Call& c, std::string_view elements, std::string_view candidates) {
+  Builder& b = c.builder();
+  const Type& out = c.result();
+  const DType type = c.promoted();
+  Value x = RawOperand(c, elements, type), among = RawOperand(c, candidates, type);
+  const int64_t count = among.numel();
+  among = Reshape(among, {count});
+  Value found;
+  if (count == 0) {
+    found = ZeroConstant(b, {DType::kPred, x.dims()});
+  } else if (count <= kFewCandidates || type == DType::kPred) {
+    Dims pairs = x.dims();
+    pairs.push_back(count);
+    Dims column = x.dims();
+    column.push_back(1);
+    Value equal = Eq(BroadcastTo(Reshape(x, column), pairs), BroadcastTo(among, pairs));
+    found = Reduce(equal, Reduction::kOr, {x.rank()});
+  } else {
+    Value sorted = Sort({among}, 0, /*stable=*/false, [](const Values& v) {
+                     return Values{Lt(v[0], v[1])};
+                   }).front();
+    Value place = Search(sorted, x, /*right=*/false);
+    Value last = ConstantLike(place, static_cast<double>(count - 1));
+    found = Eq(Take(sorted, Minimum(place, last), 0), x);
+  }
+  return {Reshape(c.boolean("invert") ? Not(found) : found, out.dims)};
+}
+
+Values IsInTensors(Call& c) { return IsIn(c, "elements", "test_elements"); }
+Values IsInNumber(Call& c) { return IsIn(c, "elements", "test_element"); }
+Values NumberIsIn(Call& c) { return IsIn(c, "element", "test_elements"); }
+
+TPU_RULE({.op = "isin.Tensor_Tensor", .lower = &IsInTensors});
+TPU_RULE({.op = "isin.Tensor_Scalar", .lower = &IsInNumber});
+
+// PyTorch's own shape function leaves the size to the kernel.
+std::vector<ResultSpec> NumberIsInShape(const ShapeCall& s) {
+  const c10::ScalarType type = s.tensor("test_elements").dtype;
+  TORCH_CHECK(type != c10::ScalarType::Bool && type != c10::ScalarType::BFloat16 &&
+                  !c10::isComplexType(type),
+              "Unsupported input type encountered for isin(): ", type);
+  return {{.dtype = c10::ScalarType::Bool}};
+}
+TPU_RULE({.op = "isin.Scalar_Tensor", .lower = &NumberIsIn, .shape = &NumberIsInShape});
+
 }  // namespace
 }  // namespace torch_tpu::lowering

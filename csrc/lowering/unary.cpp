@@ -121,7 +121,8 @@ std::vector<ResultSpec> AngleShape(const ShapeCall& s) {
   return {ElementwiseResult(s, {"self"}, c10::toRealValueType(dtype))};
 }
 
-TPU_RULE({.op = "abs", .lower = &LowerAbs, .shape = &AbsShape});
+TPU_RULE(
+    {.op = "abs", .lower = &LowerAbs, .shape = &AbsShape, .kinds = kFloat | kComplex | kInteger});
 TPU_RULE({.op = "neg", .lower = &LowerNegate});
 TPU_RULE({.op = "sign", .lower = &LowerSign});
 TPU_RULE({.op = "sgn", .lower = &LowerSgn});
@@ -150,12 +151,12 @@ Values LowerRoundDecimals(Call& c) {
   return Result(c, Multiply(RoundNearestEven(Divide(x, scale)), scale));
 }
 
-TPU_RULE({.op = "ceil", .lower = &LowerRounding<&Ceil>});
-TPU_RULE({.op = "floor", .lower = &LowerRounding<&Floor>});
-TPU_RULE({.op = "round", .lower = &LowerRounding<&RoundNearestEven>});
-TPU_RULE({.op = "round.decimals", .lower = &LowerRoundDecimals});
-TPU_RULE({.op = "trunc", .lower = &LowerRounding<&Trunc>});
-TPU_RULE({.op = "frac", .lower = &LowerRounding<&Fraction>});
+TPU_RULE({.op = "ceil", .lower = &LowerRounding<&Ceil>, .kinds = kFloat | kInteger});
+TPU_RULE({.op = "floor", .lower = &LowerRounding<&Floor>, .kinds = kFloat | kInteger});
+TPU_RULE({.op = "round", .lower = &LowerRounding<&RoundNearestEven>, .kinds = kFloat | kInteger});
+TPU_RULE({.op = "round.decimals", .lower = &LowerRoundDecimals, .kinds = kFloat});
+TPU_RULE({.op = "trunc", .lower = &LowerRounding<&Trunc>, .kinds = kFloat | kInteger});
+TPU_RULE({.op = "frac", .lower = &LowerRounding<&Fraction>, .kinds = kFloat});
 
 // --- tests for values that are not finite
 

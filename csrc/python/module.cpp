@@ -30,9 +30,15 @@ py::dict PluginInfo() {
   const auto choice = aten::Guarded([&] { return runtime.Choice(); });
   info["path"] = choice.path;
   switch (choice.source) {
-    case pjrt::PluginChoice::Source::kEnvironment: info["source"] = "environment"; break;
-    case pjrt::PluginChoice::Source::kTpu: info["source"] = "tpu"; break;
-    case pjrt::PluginChoice::Source::kCpuPackage: info["source"] = "cpu"; break;
+    case pjrt::PluginChoice::Source::kEnvironment:
+      info["source"] = "environment";
+      break;
+    case pjrt::PluginChoice::Source::kTpu:
+      info["source"] = "tpu";
+      break;
+    case pjrt::PluginChoice::Source::kCpuPackage:
+      info["source"] = "cpu";
+      break;
   }
   info["loaded"] = runtime.started();
   aten::Guarded([&] { runtime.client(); });
@@ -111,9 +117,12 @@ aten::FallbackPolicy PolicyFromName(const std::string& name) {
 
 const char* PolicyName() {
   switch (aten::GetFallbackPolicy()) {
-    case aten::FallbackPolicy::kWarn: return "warn";
-    case aten::FallbackPolicy::kSilent: return "silent";
-    case aten::FallbackPolicy::kError: return "error";
+    case aten::FallbackPolicy::kWarn:
+      return "warn";
+    case aten::FallbackPolicy::kSilent:
+      return "silent";
+    case aten::FallbackPolicy::kError:
+      return "error";
   }
   return "";
 }
@@ -130,9 +139,12 @@ PYBIND11_MODULE(_C, m) {
   aten::RegisterHooks();
   aten::RegisterOperators();
 
-  m.def("configure", [](std::optional<std::string> cpu, std::optional<std::string> libtpu) {
-    Runtime::Get().Configure(std::move(cpu), std::move(libtpu));
-  }, py::arg("cpu_plugin").none(true), py::arg("libtpu").none(true));
+  m.def(
+      "configure",
+      [](std::optional<std::string> cpu, std::optional<std::string> libtpu) {
+        Runtime::Get().Configure(std::move(cpu), std::move(libtpu));
+      },
+      py::arg("cpu_plugin").none(true), py::arg("libtpu").none(true));
   m.def("is_available", [] { return Runtime::Get().DeviceCount() > 0; });
   m.def("device_count", [] { return Runtime::Get().DeviceCount(); });
   m.def("current_device", [] { return static_cast<int>(aten::CurrentDevice()); });

@@ -250,7 +250,9 @@ double LargestFloat(DType dtype) {
 }
 
 Value Extreme(Builder& builder, DType dtype, double sign) {
-  if (IsComplex(dtype)) Fail("stablehlo.constant", "complex numbers have no order");
+  if (IsComplex(dtype)) {
+    throw UnsupportedDType("stablehlo.constant: complex numbers have no order", dtype);
+  }
   if (dtype == DType::kPred) return builder.ConstantInt({dtype, {}}, sign > 0);
   if (IsFloat(dtype)) return builder.Constant({dtype, {}}, sign * LargestFloat(dtype));
   return builder.ConstantInt({dtype, {}},

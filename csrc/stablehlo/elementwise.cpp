@@ -28,7 +28,7 @@ unsigned KindOf(DType dtype) {
 
 void CheckKind(std::string_view name, unsigned kinds, const Values& operands) {
   if ((KindOf(operands.front().dtype()) & kinds) == 0) {
-    Fail(name, "not defined for this dtype", operands);
+    FailDType(name, "not defined for this dtype", operands);
   }
 }
 
@@ -105,7 +105,7 @@ Value Complex(Value real, Value imag) {
   CheckDefined(kName, {real, imag});
   if (real.type() != imag.type()) Fail(kName, "operand types differ", {real, imag});
   if (real.dtype() != DType::kF32 && real.dtype() != DType::kF64) {
-    Fail(kName, "not defined for this dtype", {real, imag});
+    FailDType(kName, "not defined for this dtype", {real, imag});
   }
   return EmitOne(kName, {real, imag}, "", WithDType(real.type(), ComplexOf(real.dtype())));
 }
@@ -139,7 +139,7 @@ Value Compare(Value a, Value b, Direction direction, bool total_order) {
   if (a.type() != b.type()) Fail(kName, "operand types differ", {a, b});
   const DType dtype = a.dtype();
   if (IsComplex(dtype) && direction != Direction::kEq && direction != Direction::kNe) {
-    Fail(kName, "complex numbers have no order", {a, b});
+    FailDType(kName, "complex numbers have no order", {a, b});
   }
   std::string attributes = "comparison_direction = #stablehlo<comparison_direction ";
   attributes.append(kDirections[static_cast<int>(direction)]);
@@ -201,7 +201,7 @@ Value Clamp(Value low, Value x, Value high) {
   constexpr std::string_view kName = "stablehlo.clamp";
   const Values operands = {low, x, high};
   CheckDefined(kName, operands);
-  if (IsComplex(x.dtype())) Fail(kName, "complex numbers have no order", operands);
+  if (IsComplex(x.dtype())) FailDType(kName, "complex numbers have no order", operands);
   for (Value bound : {low, high}) {
     if (bound.dtype() != x.dtype() || (bound.rank() != 0 && bound.dims() != x.dims())) {
       Fail(kName, "a bound has neither the operand's type nor is it 0-d of its dtype", operands);

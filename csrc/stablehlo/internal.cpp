@@ -2,7 +2,10 @@
 
 namespace torch_tpu::stablehlo {
 
-void Fail(std::string_view operation, std::string_view problem, const Values& operands) {
+namespace {
+
+std::string FailureText(std::string_view operation, std::string_view problem,
+                        const Values& operands) {
   std::string message(operation);
   message.append(": ").append(problem);
   if (!operands.empty()) {
@@ -13,7 +16,17 @@ void Fail(std::string_view operation, std::string_view problem, const Values& op
     }
     message.push_back(')');
   }
-  throw TypeError(message);
+  return message;
+}
+
+}  // namespace
+
+void Fail(std::string_view operation, std::string_view problem, const Values& operands) {
+  throw TypeError(FailureText(operation, problem, operands));
+}
+
+void FailDType(std::string_view operation, std::string_view problem, const Values& operands) {
+  throw UnsupportedDType(FailureText(operation, problem, operands), operands.front().dtype());
 }
 
 void CheckDefined(std::string_view operation, const Values& operands) {

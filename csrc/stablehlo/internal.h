@@ -17,6 +17,10 @@ namespace torch_tpu::stablehlo {
 [[noreturn]] void Fail(std::string_view operation, std::string_view problem,
                        const Values& operands = {});
 
+// Throws UnsupportedDType with the first operand's dtype.
+[[noreturn]] void FailDType(std::string_view operation, std::string_view problem,
+                            const Values& operands);
+
 // Throws unless every value is defined.
 void CheckDefined(std::string_view operation, const Values& operands);
 

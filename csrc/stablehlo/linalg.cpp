@@ -55,7 +55,7 @@ std::string Layout(std::string_view name, Value x, char first, int64_t first_dim
 
 void CheckMatrices(std::string_view name, Value x, const Values& operands) {
   if (!IsFloat(x.dtype()) && !IsComplex(x.dtype())) {
-    Fail(name, "not defined for this dtype", operands);
+    FailDType(name, "not defined for this dtype", operands);
   }
   if (x.rank() < 2 || x.dim(-1) != x.dim(-2)) Fail(name, "matrices are not square", operands);
 }
@@ -200,7 +200,7 @@ Value Fft(Value x, FftKind kind, const std::vector<int64_t>& lengths) {
   CheckDefined(kName, {x});
   const bool real_input = kind == FftKind::kRfft;
   if (real_input ? (x.dtype() != DType::kF32 && x.dtype() != DType::kF64) : !IsComplex(x.dtype())) {
-    Fail(kName, "not defined for this dtype", {x});
+    FailDType(kName, "not defined for this dtype", {x});
   }
   const int count = static_cast<int>(lengths.size());
   if (count < 1 || count > 3 || count > x.rank()) {

@@ -48,9 +48,9 @@ Region Reducer(Reduction kind) {
 void CheckKind(std::string_view name, Reduction kind, Value x) {
   const bool ordered = kind == Reduction::kMax || kind == Reduction::kMin;
   const bool bits = kind == Reduction::kAnd || kind == Reduction::kOr;
-  if (ordered && IsComplex(x.dtype())) Fail(name, "complex numbers have no order", {x});
+  if (ordered && IsComplex(x.dtype())) FailDType(name, "complex numbers have no order", {x});
   if (bits && (IsFloat(x.dtype()) || IsComplex(x.dtype()))) {
-    Fail(name, "bits of numbers that are no integers", {x});
+    FailDType(name, "bits of numbers that are no integers", {x});
   }
 }
 

@@ -12,7 +12,7 @@ bool IsFloat8(DType dtype) { return IsFloat(dtype) && ByteSize(dtype) == 1; }
 Value Unary(std::string_view name, Value x, bool complex = false) {
   CheckDefined(name, {x});
   if (!IsFloat(x.dtype()) && !(complex && IsComplex(x.dtype()))) {
-    Fail(name, "not defined for this dtype", {x});
+    FailDType(name, "not defined for this dtype", {x});
   }
   if (IsFloat8(x.dtype())) return Convert(Unary(name, Convert(x, DType::kF32)), x.dtype());
   return EmitOne(name, {x}, "", x.type());
@@ -21,7 +21,7 @@ Value Unary(std::string_view name, Value x, bool complex = false) {
 Value Binary(std::string_view name, Value a, Value b) {
   CheckDefined(name, {a, b});
   if (a.type() != b.type()) Fail(name, "operand types differ", {a, b});
-  if (!IsFloat(a.dtype())) Fail(name, "not defined for this dtype", {a, b});
+  if (!IsFloat(a.dtype())) FailDType(name, "not defined for this dtype", {a, b});
   if (IsFloat8(a.dtype())) {
     return Convert(Binary(name, Convert(a, DType::kF32), Convert(b, DType::kF32)), a.dtype());
   }

@@ -67,4 +67,14 @@ class TypeError : public std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
+// The operation has no meaning for operands of this dtype.
+class UnsupportedDType : public TypeError {
+ public:
+  UnsupportedDType(const std::string& message, DType dtype) : TypeError(message), dtype_(dtype) {}
+  DType dtype() const { return dtype_; }
+
+ private:
+  DType dtype_;
+};
+
 }  // namespace torch_tpu::stablehlo

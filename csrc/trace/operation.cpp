@@ -110,9 +110,9 @@ void Operation::Compile() {
   int64_t largest = 0;
   for (const Type* type : parameters_) largest = std::max(largest, type->numel());
   for (const Type* type : results_) largest = std::max(largest, type->numel());
-  executable_ = Runtime::Get().Compile(module, largest <= kSmallElements
-                                                   ? Runtime::ProgramSize::kSmall
-                                                   : Runtime::ProgramSize::kLarge);
+  executable_ =
+      Runtime::Get().Compile(module, largest <= kSmallElements ? Runtime::ProgramSize::kSmall
+                                                               : Runtime::ProgramSize::kLarge);
   ready_.store(executable_.get(), std::memory_order_release);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   std::lock_guard counts_guard(counts_lock);

@@ -28,9 +28,9 @@ int Runtime::RequestedDevices() const {
   char* end = nullptr;
   const long count = std::strtol(text, &end, 10);
   if (*end != 0 || count < 1 || count > 64) {
-    throw pjrt::Error(pjrt::Code::kInvalidArgument,
-                      std::string("TORCH_TPU_DEVICES must be a number from 1 to 64, got \"") +
-                          text + "\"");
+    throw pjrt::Error(
+        pjrt::Code::kInvalidArgument,
+        std::string("TORCH_TPU_DEVICES must be a number from 1 to 64, got \"") + text + "\"");
   }
   return static_cast<int>(count);
 }
@@ -105,8 +105,9 @@ pjrt::CompileOptions Runtime::OptionsFor(ProgramSize size) {
   // XLA:CPU's defaults let min and max drop NaN and reassociate sums.
   options.env_option_overrides = {{"xla_cpu_enable_fast_min_max", false},
                                   {"xla_cpu_enable_fast_math", false}};
-  // Measured on 8x8 to 1024x1024 programs of one to ten operations: without the fusion emitters and at
-  // a low optimization level compilation takes a quarter of the time, and small programs run as fast.
+  // Measured on 8x8 to 1024x1024 programs of one to ten operations: without the fusion emitters and
+  // at a low optimization level compilation takes a quarter of the time, and small programs run as
+  // fast.
   std::vector<std::pair<std::string, pjrt::CompileOptions::OptionValue>> cheap = {
       {"xla_cpu_use_fusion_emitters", false}};
   if (size == ProgramSize::kSmall) {

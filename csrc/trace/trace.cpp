@@ -162,9 +162,15 @@ void Run(const std::shared_ptr<Operation>& operation, Device& device, std::span<
     }
   }
   c10::SmallVector<PJRT_Buffer*, 16> outputs(op.num_outputs());
-  device.CountingOutOfMemory(
-      [&] { op.Execute(device, arguments.data(), arguments.size(), keep, outputs.data()); });
-  for (Value* value : donated) value->Donated();
+  for (Value* value : donated) value->BeginDonation();
+  try {
+    device.CountingOutOfMemory(
+        [&] { op.Execute(device, arguments.data(), arguments.size(), keep, outputs.data()); });
+  } catch (...) {
+    for (Value* value : donated) value->EndDonation(false);
+    throw;
+  }
+  for (Value* value : donated) value->EndDonation(true);
   const size_t num_results = op.results().size();
   for (size_t i = 0; i < num_results; ++i) {
     results[i] = device.Adopt(op.results()[i], outputs[i], &op.name());

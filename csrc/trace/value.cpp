@@ -1,7 +1,9 @@
 #include "trace/value.h"
 
 #include <atomic>
+#include <cstdlib>
 #include <mutex>
+#include <string_view>
 #include <unordered_map>
 
 #include "trace/device.h"
@@ -58,6 +60,12 @@ Value::~Value() {
 }
 
 const void* Value::HostPointer() const {
+  // Off, the host sees no more of a value than it does on a TPU.
+  static const bool direct = [] {
+    const char* text = std::getenv("TORCH_TPU_DIRECT_READ");
+    return text == nullptr || std::string_view(text) != "0";
+  }();
+  if (!direct) return nullptr;
   try {
     return buffer_.HostPointer();
   } catch (const pjrt::Error& error) {
@@ -73,8 +81,13 @@ void Value::ToHost(void* destination, size_t bytes) const {
   }
 }
 
-void Value::Donated() {
-  device_->Remove(this);
+void Value::BeginDonation() { device_->Remove(this); }
+
+void Value::EndDonation(bool taken) {
+  if (!taken) {
+    device_->Add(this);
+    return;
+  }
   bytes_ = -1;
   buffer_.Reset();
 }

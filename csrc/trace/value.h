@@ -55,8 +55,10 @@ class Value final : public c10::intrusive_ptr_target {
   // Copies the contents, dense row-major, to the host. Blocks. Both throw what went wrong in
   // computing them, naming the operator.
   void ToHost(void* destination, size_t bytes) const;
-  // The executable took the buffer over (donation); this value must have no other owner.
-  void Donated();
+  // Donation: an executable is about to take the buffer over, and nothing else may look at it any
+  // more; this value must have no other owner. Then it either has or has not.
+  void BeginDonation();
+  void EndDonation(bool taken);
 
   Trace* trace() const { return trace_; }
   int node() const { return node_; }

@@ -97,7 +97,9 @@ def test_layouts(layout):
     assert view(there).tolist() == view(x).tolist()
 
 
-@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name not in ("expanded", "windows")])
+@pytest.mark.parametrize(
+    "layout", [name for name in LAYOUTS if name not in ("expanded", "windows")]
+)
 def test_copies_into_layouts(layout):
     view = LAYOUTS[layout]
     expected = torch.zeros(4, 6)
@@ -131,7 +133,9 @@ def test_shapes_that_do_not_fit(shapes):
     agree(lambda device: torch.zeros(target, device=device).copy_(numbers(*source)))
 
 
-@pytest.mark.parametrize("format", [torch.preserve_format, torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize(
+    "format", [torch.preserve_format, torch.contiguous_format, torch.channels_last]
+)
 def test_memory_formats(format):
     def copy(device):
         x = numbers(2, 3, 2, 2, device=device)

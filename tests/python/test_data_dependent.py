@@ -1,5 +1,6 @@
 """Operators whose results' sizes depend on data, and indexing by masks, against CPU PyTorch."""
 
+import child
 import pytest
 import torch
 from agreement import agree_on
@@ -37,6 +38,25 @@ def test_nonzero(x):
         lambda t: torch.nonzero(t, out=torch.empty(0, dtype=torch.int64, device=t.device)),
         x,
     )
+
+
+def test_without_a_look_at_device_memory():
+    """As on a TPU, whose memory the host cannot read: results are cut to size by programs."""
+    printed = child.check(
+        """
+        import torch
+        x = torch.tensor([[1.0, 0.0, 2.0], [0.0, 3.0, 4.0]], device="tpu")
+        print(torch.nonzero(x).tolist(), torch.nonzero(x).stride())
+        print(torch.masked_select(x, x > 1).tolist(), x[x > 9].tolist())
+        print(torch.nonzero(x).untyped_storage().nbytes())
+        """,
+        TORCH_TPU_DIRECT_READ="0",
+    )
+    assert printed.splitlines() == [
+        "[[0, 0], [0, 2], [1, 1], [1, 2]] (1, 4)",
+        "[2.0, 3.0, 4.0] []",
+        "64",
+    ]
 
 
 def test_nonzero_has_a_storage_of_its_size():

@@ -68,9 +68,8 @@ def test_torch_manual_seed_seeds_all_devices():
     assert [g.initial_seed() for g in torch.tpu.default_generators] == [3] * 4
     xs = [torch.randn(5, device=d).cpu() for d in DEVICES]
     torch.manual_seed(3)
-    assert all(
-        torch.equal(torch.randn(5, device=d).cpu(), x) for d, x in zip(DEVICES, xs, strict=True)
-    )
+    for device, x in zip(DEVICES, xs, strict=True):
+        assert torch.equal(torch.randn(5, device=device).cpu(), x)
 
 
 def test_seed_draws_a_seed():
@@ -184,9 +183,8 @@ def test_state_may_be_set():
     assert len(states) == 4
     xs = [torch.rand(3, device=d).cpu() for d in DEVICES]
     torch.tpu.set_rng_state_all(states)
-    assert all(
-        torch.equal(torch.rand(3, device=d).cpu(), x) for d, x in zip(DEVICES, xs, strict=True)
-    )
+    for device, x in zip(DEVICES, xs, strict=True):
+        assert torch.equal(torch.rand(3, device=device).cpu(), x)
 
 
 def test_wrong_states():
@@ -213,9 +211,8 @@ def test_fork_rng():
     before = torch.tpu.get_rng_state_all()
     with torch.random.fork_rng(device_type="tpu", devices=range(4)):
         torch.rand(3, device="tpu:1")
-    assert all(
-        torch.equal(a, b) for a, b in zip(before, torch.tpu.get_rng_state_all(), strict=True)
-    )
+    for a, b in zip(before, torch.tpu.get_rng_state_all(), strict=True):
+        assert torch.equal(a, b)
 
 
 # --- numbers

@@ -1,4 +1,4 @@
-"""searchsorted and bucketize against CPU PyTorch."""
+"""searchsorted, bucketize and isin against CPU PyTorch."""
 
 import pytest
 import torch
@@ -49,3 +49,26 @@ def test_searchsorted_errors():
     agree_on(lambda s, v, o: torch.searchsorted(s, v, sorter=o), SEQUENCE, VALUES, SEQUENCE)
     agree_on(torch.searchsorted, SEQUENCE > 0, VALUES > 0)
     agree_on(torch.bucketize, VALUES, rows)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("invert", [False, True])
+@pytest.mark.parametrize("count", [0, 1, 7, 1000])
+def test_isin(count, invert, dtype):
+    elements = ((torch.arange(24) * 7) % 50).reshape(2, 3, 4).to(dtype)
+    candidates = (torch.arange(count) * 3 % 40).to(dtype)
+    agree_on(lambda e, c: torch.isin(e, c, invert=invert), elements, candidates)
+
+
+def test_isin_special():
+    nan = torch.tensor([float("nan"), 1.0, -0.0])
+    agree_on(torch.isin, nan, nan)
+    agree_on(torch.isin, nan, torch.cat([nan, torch.arange(400.0)]))
+    agree_on(lambda e: torch.isin(e, 2), torch.arange(5))
+    agree_on(lambda e: torch.isin(e, 2.5), torch.arange(5))
+    agree_on(lambda e: torch.isin(2, e), torch.arange(5))
+    agree_on(lambda e: torch.isin(2, e), torch.arange(5) > 2)
+    agree_on(torch.isin, torch.arange(5) > 2, torch.arange(5))
+    agree_on(torch.isin, torch.arange(3), torch.tensor([0.0, 1.5]))
+    agree_on(torch.isin, torch.tensor(3), torch.arange(5))
+    agree_on(lambda e, c: torch.isin(e, c, out=(e > 5)), torch.arange(3), torch.arange(2))

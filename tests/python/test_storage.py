@@ -58,7 +58,9 @@ def test_too_large():
 
 
 def test_addresses_are_apart():
-    tensors = [torch.empty(n, dtype=torch.uint8, device="tpu") for n in (1, 64, 65, 1000, 5, 1 << 20)]
+    tensors = [
+        torch.empty(n, dtype=torch.uint8, device="tpu") for n in (1, 64, 65, 1000, 5, 1 << 20)
+    ]
     ranges = sorted((t.data_ptr(), t.data_ptr() + t.numel()) for t in tensors)
     assert all(end <= start for (_, end), (start, _) in zip(ranges, ranges[1:], strict=False))
     assert torch.empty(0, device="tpu").data_ptr() == torch.empty(0).data_ptr() == 0
@@ -110,7 +112,9 @@ def test_resize_to_the_same_shape_leaves_an_emptied_storage():
     agree(change)
 
 
-@pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last, torch.preserve_format])
+@pytest.mark.parametrize(
+    "format", [torch.contiguous_format, torch.channels_last, torch.preserve_format]
+)
 def test_resize_with_a_memory_format(format):
     def change(device):
         x = numbers(2, 3, 2, 2, device=device)
@@ -350,7 +354,9 @@ def test_deepcopy_of_parameters_and_dtypes():
     module.tied = module.weight
     twin = copy.deepcopy(module)
     assert twin.tied is twin.weight and twin.weight.is_tpu and twin.weight.requires_grad
-    assert torch.equal(twin.weight.cpu(), module.weight.cpu()) and not shares(twin.weight, module.weight)
+    assert torch.equal(twin.weight.cpu(), module.weight.cpu()) and not shares(
+        twin.weight, module.weight
+    )
     for dtype in DTYPES:
         x = numbers(3, dtype=dtype)
         same = copy.deepcopy(x)
@@ -459,7 +465,9 @@ def test_tied_weights_stay_tied():
         module.to(device)
         assert module.head.weight is weight and module.embedding.weight is weight
         assert optimizer.param_groups[0]["params"][0] is weight
-        assert weight.device == torch.device(device if ":" in device or device == "cpu" else "tpu:0")
+        assert weight.device == torch.device(
+            device if ":" in device or device == "cpu" else "tpu:0"
+        )
         assert torch.equal(weight.detach().cpu(), before)
     module.head(module.embedding(torch.tensor([1, 2], device="tpu"))).sum().backward()
     optimizer.step()
@@ -506,7 +514,9 @@ def test_swapped_storage_of_a_shallow_copy():
     agree(change)
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 3, 4, 5), (2, 1, 4, 5), (2, 3, 1, 1), (0, 3, 2, 2)])
+@pytest.mark.parametrize(
+    "shape", [(2, 3, 4, 5), (1, 3, 4, 5), (2, 1, 4, 5), (2, 3, 1, 1), (0, 3, 2, 2)]
+)
 def test_channels_last(shape):
     def use(device):
         x = numbers(*shape, device=device).to(memory_format=torch.channels_last)

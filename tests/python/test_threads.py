@@ -77,7 +77,9 @@ def test_writes_to_columns_of_other_dtypes():
 
     together(*each(work))
     for i, dtype in enumerate(dtypes):
-        assert torch.equal(x.cpu()[i].view(dtype), torch.full_like(x.cpu()[i].view(dtype), 50)), dtype
+        assert torch.equal(x.cpu()[i].view(dtype), torch.full_like(x.cpu()[i].view(dtype), 50)), (
+            dtype
+        )
     assert x.cpu()[4:].eq(0).all()
 
 

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from agreement import agree
 from hypothesis import HealthCheck, event, given, note, settings
 from hypothesis import strategies as st
 
@@ -544,3 +545,89 @@ def test_chains_read_through_recipes():
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-5000:]
+
+
+MORE_VIEWS = {
+    "adjoint": lambda x: x.adjoint(),
+    "alias": torch.ops.aten.alias,
+    "as_strided_": lambda x: x.view(12).as_strided_((2, 2), (3, 1), 1),
+    "atleast_3d": torch.atleast_3d,
+    "block_diagonals": lambda x: x.view(2, 2, 3).diagonal(dim1=0, dim2=1),
+    "broadcast_tensors": lambda x: torch.broadcast_tensors(x, torch.ones(2, 1, 1, device=x.device))[
+        0
+    ],
+    "broadcast_to": lambda x: x.broadcast_to(2, 3, 4),
+    "dsplit": lambda x: x.view(3, 2, 2).dsplit(2)[1],
+    "expand_as": lambda x: x[:1].expand_as(x),
+    "H": lambda x: x.H,
+    "hsplit": lambda x: x.hsplit(2)[1],
+    "mH": lambda x: x.mH,
+    "moveaxis": lambda x: x.moveaxis(0, 1),
+    "narrow by a tensor": lambda x: x.narrow(0, torch.tensor(1), 2),
+    "positive": lambda x: x.positive(),
+    "ravel": lambda x: x.ravel(),
+    "reshape_as": lambda x: x.reshape_as(torch.empty(6, 2)),
+    "split_with_sizes": lambda x: x.split_with_sizes([1, 2])[1],
+    "squeeze of two": lambda x: x.view(1, 12, 1).squeeze((0, 2)),
+    "swapaxes": lambda x: x.swapaxes(0, 1),
+    "T": lambda x: x.T,
+    "tensor_split by a tensor": lambda x: x.tensor_split(torch.tensor([1, 2]))[1],
+    "unsafe_split": lambda x: x.unsafe_split(2)[0],
+    "view_as": lambda x: x.view_as(torch.empty(2, 6)),
+    "vsplit": lambda x: x.vsplit(3)[2],
+}
+
+
+@pytest.mark.parametrize("view", MORE_VIEWS.values(), ids=MORE_VIEWS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+def test_other_view_operators(view, dtype):
+    def use(device):
+        base = filled((3, 4), dtype).to(device)
+        alias = base.detach()
+        x = view(base)
+        return x, x._is_view(), shares(x, alias), x.mul(2), x.fill_(5), alias, base._version
+
+    agree(use)
+
+
+GRADIENTS = {
+    "write into a row": lambda x: (x * 1)[1].mul_(3)._base,
+    "write into a column of a transpose": lambda x: (x * 1).t()[2].mul_(x[:, 0])._base,
+    "copy into steps": lambda x: (x * 1)[:, ::2].copy_(x[:, 1::2] * 2)._base,
+    "setitem": lambda x: torch.zeros_like(x).index_put((torch.tensor([1]),), x[0] * x[1]),
+    "as_strided": lambda x: (x * x).as_strided((2, 3), (5, 2), 1),
+    "unfold": lambda x: (x * x).unfold(1, 2, 1),
+    "expand and select": lambda x: (x * x)[:1].expand(5, 4).select(1, 2),
+    "diagonal": lambda x: (x * 1).diagonal(1).square_()._base,
+    "view as complex": lambda x: torch.view_as_complex((x * x).view(3, 2, 2)).conj().imag,
+    "masked": lambda x: (x * 1)[1:].masked_fill_(x[1:] > 0, 2) * x[1:],
+    "two views of one": lambda x: (lambda y: (y[0].mul_(2), y[:, 1].add_(y[:, 2]), y * y)[-1])(
+        x * 1
+    ),
+}
+
+
+@pytest.mark.parametrize("function", GRADIENTS.values(), ids=GRADIENTS)
+def test_gradients_through_views(function):
+    def use(device):
+        x = filled((3, 4), torch.float32).to(device).requires_grad_()
+        y = function(x)
+        (y * torch.arange(y.numel(), device=device).view(y.shape)).sum().backward()
+        return y, x.grad
+
+    agree(use)
+
+
+def test_fill_of_an_expanded_tensor():
+    def use(device):
+        x = filled((3, 1), torch.float32).to(device)
+        x[1:].expand(2, 4).fill_(7)
+        x[:1].expand(1, 2).zero_()
+        return x
+
+    agree(use)
+
+
+def test_views_keep_their_storage_alive():
+    view = torch.arange(6.0, device="tpu")[2:4]
+    assert view.tolist() == [2, 3] and view.untyped_storage().nbytes() == 24
