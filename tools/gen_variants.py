@@ -3,8 +3,8 @@
 usage: gen_variants.py OUTPUT
 
 From torchgen's packaged native_functions.yaml: each functional overload with its in-place, mutating
-and out= forms, and whether PyTorch builds a TensorIterator for it. From torch._decomp: the overloads PyTorch can decompose in Python and does not compose
-of others in C++.
+and out= forms, and whether PyTorch builds a TensorIterator for it. From torch._decomp: the
+overloads PyTorch can decompose in Python and does not compose of others in C++.
 """
 
 import pathlib

@@ -61,6 +61,19 @@ at::Tensor EmptyStrided(c10::IntArrayRef sizes, c10::IntArrayRef strides,
   return MakeTensor(sizes, strides, c10::dtype_or_default(dtype), DeviceFor(device));
 }
 
+// Zeros that nothing is computed with: autograd's place holders for gradients.
+at::Tensor EfficientZeroTensor(c10::IntArrayRef sizes, std::optional<c10::ScalarType> dtype,
+                               std::optional<c10::Layout> layout,
+                               std::optional<c10::Device> device, std::optional<bool> pin) {
+  at::Tensor unwritten = Empty(sizes, dtype, layout, device, pin, std::nullopt);
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(unwritten.storage()),
+      c10::DispatchKeySet({c10::DispatchKey::PrivateUse1, c10::DispatchKey::ZeroTensor}),
+      unwritten.dtype());
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  return tensor;
+}
+
 at::Tensor AsStrided(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides,
                      std::optional<int64_t> offset) {
   return at::native::as_strided_tensorimpl(self, sizes, strides, offset);
@@ -86,6 +99,7 @@ bool HasCompatibleShallowCopyType(const at::Tensor& self, const at::Tensor& from
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", &Empty);
   m.impl("empty_strided", &EmptyStrided);
+  m.impl("_efficientzerotensor", &EfficientZeroTensor);
   m.impl("as_strided", &AsStrided);
   m.impl("view", &View);
   m.impl("_reshape_alias", &ReshapeAlias);

@@ -18,6 +18,10 @@ SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.5, -3.5, 88.0, -88.0, 1e-30, 1e30]
 SPECIAL += [math.inf, -math.inf, math.nan]
 
 
+def words(text):
+    return text.split()
+
+
 def values(*shape, dtype=torch.float32, low=-2.0, high=2.0, seed=0):
     """Numbers that are the same in every run; of integers those from low to high - 1."""
     generator = torch.Generator().manual_seed(seed)
@@ -44,7 +48,7 @@ LAYOUTS = {
     "offset": lambda x: x[1:, 1:-1],
     "expanded": lambda x: x[:1].expand(5, 2, x.shape[-1]),
     "scalar": lambda x: x[1, 2],
-    "empty": lambda x: x[:, :0],
+    "empty": lambda x: x[:0],
 }
 
 
@@ -76,7 +80,7 @@ def with_gradients(function):
 
 
 def out_forms(function, wider=True):
-    """Calls `function(..., out=)` with outs of the right shape, of a wrong one, strided, and wider."""
+    """Calls `function(..., out=)` with outs of the right shape, a wrong one, strided, and wider."""
 
     def run(*arguments):
         plain = function(*arguments)

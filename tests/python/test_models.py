@@ -1,4 +1,4 @@
-"""The main jobs, shortened: the whole measurements stand in benchmarks/ and use the same programs."""
+"""The main jobs, shortened. The whole measurements stand in benchmarks/, the same programs."""
 
 import pathlib
 import subprocess

@@ -5,16 +5,20 @@ import math
 import pytest
 import torch
 from agreement import agree, agree_on
-from rule_inputs import SPECIAL, TOLERANCE, all_layouts, out_forms, values, with_gradients
+from rule_inputs import SPECIAL, TOLERANCE, all_layouts, out_forms, values, with_gradients, words
 
-UNARY = """abs absolute acos acosh angle asin asinh atan atanh ceil cos cosh deg2rad digamma erf
-    erfc erfinv exp exp2 expm1 floor frac isfinite isinf isnan isneginf isposinf isreal lgamma log
-    log10 log1p log2 logical_not logit nan_to_num neg positive rad2deg reciprocal round rsqrt sgn
-    sigmoid sign signbit sin sinc sinh sqrt square tan tanh trunc
-    special.entr special.erfcx special.i0 special.i0e special.i1 special.i1e special.log_ndtr
-    special.ndtr special.ndtri""".split()
-ACTIVATIONS = """relu relu6 leaky_relu elu selu celu gelu silu mish hardswish hardsigmoid hardtanh
-    softplus softsign tanhshrink softshrink hardshrink logsigmoid threshold rrelu""".split()
+UNARY = words("""
+    abs absolute acos acosh angle asin asinh atan atanh ceil cos cosh deg2rad digamma erf erfc
+    erfinv exp exp2 expm1 floor frac isfinite isinf isnan isneginf isposinf isreal lgamma log
+    log10 log1p log2 logical_not logit nan_to_num neg positive rad2deg reciprocal round rsqrt
+    sgn sigmoid sign signbit sin sinc sinh sqrt square tan tanh trunc special.entr
+    special.erfcx special.i0 special.i0e special.i1 special.i1e special.log_ndtr special.ndtr
+    special.ndtri
+""")
+ACTIVATIONS = words("""
+    relu relu6 leaky_relu elu selu celu gelu silu mish hardswish hardsigmoid hardtanh softplus
+    softsign tanhshrink softshrink hardshrink logsigmoid threshold rrelu
+""")
 
 
 def named(name):
@@ -56,6 +60,10 @@ def test_unary_of_special_values(name, dtype):
     x = torch.tensor(SPECIAL).to(dtype)
     if name in ("digamma", "lgamma"):
         x = x[(x.abs() < 1e4) & (x != 88)]  # large ones overflow at different places
+    if name == "gelu":
+        x = x[x != math.inf]  # CPU gives NaN
+    if dtype.itemsize == 2 and name in ("special.erfcx", "special.log_ndtr", "special.ndtri"):
+        pytest.skip("not implemented on CPU")
     if name in ("special.i0", "special.i1", "special.erfcx", "special.entr"):
         x = x[x.abs() < 80]
     if name in ("sin", "cos", "tan", "sinc", "special.i0e"):
@@ -69,14 +77,18 @@ def test_unary_of_special_values(name, dtype):
 def test_unary_of_integers(name):
     function = function_of(name)
     for dtype in (torch.int64, torch.int32, torch.uint8, torch.bool):
+        if dtype is torch.uint8 and name in ("hardtanh", "threshold"):
+            continue  # their default bounds are negative
         low = 0 if dtype is torch.uint8 else -3
         x = values(3, 5, dtype=dtype, low=low, high=4)
         agree_on(function, x, tolerance=tolerance_of(name, torch.float32))
 
 
-COMPLEX = """abs acos acosh angle asin asinh atan atanh cos cosh exp exp2 expm1 isfinite isinf isnan
-    isreal log log10 log1p log2 logical_not neg positive reciprocal rsqrt sgn sigmoid sin sinc sinh
-    sqrt square tan tanh""".split()
+COMPLEX = words("""
+    abs acos acosh angle asin asinh atan atanh cos cosh exp exp2 expm1 isfinite isinf isnan
+    isreal log log10 log1p log2 logical_not neg positive reciprocal rsqrt sgn sigmoid sin sinc
+    sinh sqrt square tan tanh
+""")
 
 
 @pytest.mark.parametrize("name", COMPLEX)
@@ -84,12 +96,16 @@ def test_unary_of_complex(name):
     agree_on(named(name), values(3, 5, dtype=torch.complex64), tolerance=2e-5)
 
 
+# CPU refuses an out= of a wider type for these.
+SAME_TYPE = words("abs absolute ceil floor frac nan_to_num neg round sgn sign trunc")
+
+
 @pytest.mark.parametrize("name", UNARY)
 def test_unary_forms(name):
     function = named(name)
     x = values(3, 4, low=0.1, high=0.9)
     if name not in ("isfinite", "isinf", "isnan", "isreal"):
-        agree_on(out_forms(function), x, tolerance=2e-5)
+        agree_on(out_forms(function, wider=name not in SAME_TYPE), x, tolerance=2e-5)
     in_place = getattr(torch.Tensor, name + "_", None)
     if in_place is None:
         return
@@ -124,11 +140,14 @@ def test_unary_gradient(name):
     agree_on(with_gradients(function_of(name)), values(3, 4).mT, tolerance=1e-4)
 
 
-BINARY = """add sub mul div true_divide floor_divide remainder fmod pow maximum minimum fmax fmin
+BINARY = words("""
+    add sub mul div true_divide floor_divide remainder fmod pow maximum minimum fmax fmin
     atan2 hypot copysign nextafter logaddexp logaddexp2 xlogy heaviside eq ne lt le gt ge
-    logical_and logical_or logical_xor special.xlog1py special.zeta float_power""".split()
-INTEGER = """bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift gcd
-    lcm""".split()
+    logical_and logical_or logical_xor special.xlog1py special.zeta float_power
+""")
+INTEGER = words("""
+    bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift gcd lcm
+""")
 
 
 @pytest.mark.parametrize("name", BINARY)
@@ -163,16 +182,24 @@ def test_binary_promotes(name):
     function = named(name)
     for i, first in enumerate(DTYPES):
         second = DTYPES[(i + 2) % len(DTYPES)]
+        if name == "special.zeta" and first is torch.bfloat16:
+            continue  # not implemented on CPU
         a = values(2, 3, dtype=first, low=1, high=4)
         b = values(2, 3, dtype=second, low=1, high=4, seed=1)
+        if second is torch.bool:
+            b |= True  # no division by zero
         for left, right in ((a, b), (a, a.flip(0)), (a, b[0, 0])):
-            agree_on(function, left, right, tolerance=1e-2 if torch.bfloat16 in (first, second) else 1e-5)
+            agree_on(
+                function, left, right, tolerance=1e-2 if torch.bfloat16 in (first, second) else 1e-5
+            )
 
 
 @pytest.mark.parametrize("name", BINARY + INTEGER)
 def test_binary_with_numbers(name):
     function = named(name)
     for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.bool):
+        if name == "special.zeta" and dtype is torch.bfloat16:
+            continue
         x = values(2, 3, dtype=dtype, low=1, high=4)
         for number in (2, 0.5, True):
             tolerance = 2e-2 if dtype is torch.bfloat16 else 1e-5
@@ -199,6 +226,8 @@ def test_number_on_the_left(name):
 def test_binary_of_special_values(name):
     function = named(name)
     for dtype in (torch.float32, torch.bfloat16):
+        if name == "special.zeta" and dtype is torch.bfloat16:
+            continue
         x = torch.tensor(SPECIAL).to(dtype)
         if name in ("special.zeta", "nextafter"):
             x = x[x.abs() < 4]
@@ -259,7 +288,9 @@ def test_float_powers(exponent):
     agree_on(with_gradients(lambda x: x**exponent), values(5, low=0.5, high=2), tolerance=1e-5)
 
 
-IN_PLACE = "add sub mul div floor_divide remainder fmod pow atan2 hypot copysign xlogy".split()
+IN_PLACE = words("""
+    add sub mul div floor_divide remainder fmod pow atan2 hypot copysign xlogy
+""")
 
 
 @pytest.mark.parametrize("name", IN_PLACE)
@@ -303,7 +334,9 @@ def test_comparison_forms(name):
         agree_on(run, a, b)
 
 
-GRADIENT = "add sub mul div remainder fmod pow maximum minimum fmax fmin atan2 hypot copysign".split()
+GRADIENT = words("""
+    add sub mul div remainder fmod pow maximum minimum fmax fmin atan2 hypot copysign
+""")
 GRADIENT += ["logaddexp", "logaddexp2", "xlogy"]
 
 
@@ -404,13 +437,17 @@ def test_gelu_and_softplus_arguments():
     agree_on(with_gradients(lambda x: functional.leaky_relu(x, -0.2)), x, tolerance=1e-5)
     agree_on(with_gradients(lambda x: functional.hardtanh(x, -0.5, 1.5)), x, tolerance=1e-5)
     agree_on(with_gradients(lambda x: functional.glu(x[:, :4], -1)), x, tolerance=1e-5)
-    agree_on(with_gradients(functional.prelu), x, torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5]), tolerance=1e-5)
+    agree_on(
+        with_gradients(functional.prelu), x, torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5]), tolerance=1e-5
+    )
     agree_on(functional.gelu, x.bfloat16(), tolerance=1.6e-2)
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3])
 def test_polygamma(n):
-    agree_on(lambda x: torch.polygamma(n, x), torch.tensor([0.3, 1.5, 20.0, -0.5, -8.3]), tolerance=1e-4)
+    agree_on(
+        lambda x: torch.polygamma(n, x), torch.tensor([0.3, 1.5, 20.0, -0.5, -8.3]), tolerance=1e-4
+    )
     agree_on(with_gradients(lambda x: torch.polygamma(n, x)), values(4, low=0.5), tolerance=1e-3)
 
 
@@ -425,7 +462,9 @@ def test_complex_parts():
 
 def test_wide_integers_keep_all_digits():
     x = torch.tensor([2**62 + 1, -(2**53) - 1, 2**31])
-    agree_on(lambda x: [x + 1, x * 1, x // 3, x % 1000, x.abs(), x == 2**62 + 1, x.clamp(max=2**40)], x)
+    agree_on(
+        lambda x: [x + 1, x * 1, x // 3, x % 1000, x.abs(), x == 2**62 + 1, x.clamp(max=2**40)], x
+    )
 
 
 def test_casts():

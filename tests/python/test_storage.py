@@ -2,6 +2,7 @@
 
 import copy
 import io
+import itertools
 import pickle
 
 import pytest
@@ -62,7 +63,7 @@ def test_addresses_are_apart():
         torch.empty(n, dtype=torch.uint8, device="tpu") for n in (1, 64, 65, 1000, 5, 1 << 20)
     ]
     ranges = sorted((t.data_ptr(), t.data_ptr() + t.numel()) for t in tensors)
-    assert all(end <= start for (_, end), (start, _) in zip(ranges, ranges[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ranges))
     assert torch.empty(0, device="tpu").data_ptr() == torch.empty(0).data_ptr() == 0
 
 
