@@ -60,31 +60,35 @@ Matrices AsMatrices(Value x, const Order& batch, const Order& first, const Order
 
 }  // namespace
 
-bool CanDotOnHost(const Call& c, Value a, Value b, const DotDims& dims) {
-  if (!c.spec().host_dot || c.on_tpu()) return false;
-  if (a.dtype() != DType::kF32 || b.dtype() != DType::kF32) return false;
-  const int64_t columns = Size(b, FreeDims(b, dims.rhs_batch, dims.rhs_contract));
-  const int64_t operations = 2 * a.numel() * columns;
-  return operations > 0 && operations <= kMostOperations;
-}
-
-Value HostDot(Value a, Value b, const DotDims& dims) {
+std::optional<Value> HostDot(const Call& c, Value a, Value b, const DotDims& dims) {
+  if (!c.spec().host_dot || c.on_tpu()) return std::nullopt;
+  if (a.dtype() != DType::kF32 || b.dtype() != DType::kF32) return std::nullopt;
   const Order a_free = FreeDims(a, dims.lhs_batch, dims.lhs_contract);
   const Order b_free = FreeDims(b, dims.rhs_batch, dims.rhs_contract);
+  const int64_t batch = Size(a, dims.lhs_batch), m = Size(a, a_free), n = Size(b, b_free);
+  const int64_t operations = 2 * a.numel() * n;
+  if (operations == 0) return std::nullopt;
+  const bool small = operations <= kMostOperations;
+  const bool vector = batch == 1 && (m == 1) != (n == 1);
+  if (!small && !vector) return std::nullopt;
+  const Matrices lhs = AsMatrices(a, dims.lhs_batch, a_free, dims.lhs_contract);
+  const Matrices rhs = AsMatrices(b, dims.rhs_batch, dims.rhs_contract, b_free);
+  // XLA:CPU takes the matrix column by column where a vector's sums run down its columns: twenty
+  // times as long.
+  const bool down_columns = m == 1 ? !rhs.swapped : lhs.swapped;
+  if (!small && !down_columns) return std::nullopt;
   Dims result;
   for (int64_t d : dims.lhs_batch) result.push_back(a.dims()[d]);
   for (int64_t d : a_free) result.push_back(a.dims()[d]);
   for (int64_t d : b_free) result.push_back(b.dims()[d]);
-  const Type product{DType::kF32, {Size(a, dims.lhs_batch), Size(a, a_free), Size(b, b_free)}};
-  const Matrices lhs = AsMatrices(a, dims.lhs_batch, a_free, dims.lhs_contract);
-  const Matrices rhs = AsMatrices(b, dims.rhs_batch, dims.rhs_contract, b_free);
   // This version of the interface passes a call frame; everything is row-major.
   static constexpr std::string_view kAttributes =
       "api_version = 4 : i32, backend_config = {}, "
       "operand_layouts = [dense<[2, 1, 0]> : tensor<3xindex>, dense<[2, 1, 0]> : tensor<3xindex>], "
       "result_layouts = [dense<[2, 1, 0]> : tensor<3xindex>]";
-  const Values products = CustomCall(pjrt::HostDotName(lhs.swapped, rhs.swapped),
-                                     {lhs.value, rhs.value}, kAttributes, {product});
+  const Values products =
+      CustomCall(pjrt::HostDotName(lhs.swapped, rhs.swapped), {lhs.value, rhs.value}, kAttributes,
+                 {{DType::kF32, {batch, m, n}}});
   return Reshape(products[0], result);
 }
 

@@ -485,7 +485,7 @@ Value AccumulatingDot(const Call& c, Value a, Value b, const DotDims& dims) {
   if (ComputeType(dtype) != dtype) {  // half types
     return DotGeneral(a, b, dims, PrecisionOf(c, dtype), ComputeType(dtype));
   }
-  if (CanDotOnHost(c, a, b, dims)) return HostDot(a, b, dims);
+  if (auto product = HostDot(c, a, b, dims)) return *product;
   if (!IsInteger(dtype) && dtype != DType::kPred) {
     return DotGeneral(a, b, dims, PrecisionOf(c, dtype));
   }

@@ -114,6 +114,10 @@ def test_what_is_called_when():
         assert (product(10, 16, 12, torch.float64) == 16).all()
         assert (product(10, 16, 13, torch.bfloat16) == 16).all()
         assert (product(200, 200, 201) == 200).all()
+        # Sums down the columns of a large matrix, which XLA:CPU is slow at; and along its rows.
+        wide = torch.ones(1000, 1001, device="tpu")
+        assert ((torch.ones(1, 1000, device="tpu") @ wide).cpu() == 1000).all()
+        assert ((wide @ torch.ones(1001, 1, device="tpu")).cpu() == 1001).all()
         """,
         TORCH_TPU_PRINT_MODULES="1",
     )
@@ -123,7 +127,7 @@ def test_what_is_called_when():
         if "torch_tpu_dot" in line or "dot_general" in line
     ]
     called = [line for line in products if "torch_tpu_dot" in line]
-    assert len(called) == 1 and "1x10x11xf32" in called[0], called
+    assert len(products) == 6 and len(called) == 2, products
     # It reads the transposed operand where it lies.
-    assert '"torch_tpu_dot_nt"' in called[0]
-    assert len(products) == 4
+    assert '"torch_tpu_dot_nt"' in called[0] and "1x10x11xf32" in called[0]
+    assert '"torch_tpu_dot_nn"' in called[1] and "1x1x1001xf32" in called[1]
