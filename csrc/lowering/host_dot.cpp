@@ -73,8 +73,8 @@ std::optional<Value> HostDot(const Call& c, Value a, Value b, const DotDims& dim
   if (!small && !vector) return std::nullopt;
   const Matrices lhs = AsMatrices(a, dims.lhs_batch, a_free, dims.lhs_contract);
   const Matrices rhs = AsMatrices(b, dims.rhs_batch, dims.rhs_contract, b_free);
-  // XLA:CPU takes the matrix column by column where a vector's sums run down its columns: twenty
-  // times as long.
+  // Where a vector's sums run down a matrix's columns XLA:CPU takes five (768x768) to twenty
+  // (2048x2048) times as long; wide matrices at worst as long.
   const bool down_columns = m == 1 ? !rhs.swapped : lhs.swapped;
   if (!small && !down_columns) return std::nullopt;
   Dims result;
