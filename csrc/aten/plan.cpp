@@ -235,6 +235,7 @@ CallSpec MakeCallSpec(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arg
   spec.name = entry.rule->op;
   spec.target = trace::Runtime::Get().target();
   spec.precision = DotPrecision();
+  spec.host_dot = trace::Runtime::Get().host_dot();
   spec.deterministic = at::globalContext().deterministicAlgorithms();
   auto tensor_spec = [](const c10::IValue& value) {
     TensorSpec tensor;

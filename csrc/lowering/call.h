@@ -62,6 +62,7 @@ struct CallSpec {
   Target target = Target::kCpu;
   stablehlo::Precision precision = stablehlo::Precision::kHighest;  // of float32 dots
   bool deterministic = false;
+  bool host_dot = false;  // the client runs the host's dot product of small matrices
   std::vector<ArgumentSpec> arguments;
   std::vector<TensorSpec> results;
 

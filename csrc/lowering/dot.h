@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "lowering/call.h"
 
 // Dot products as PyTorch means them: half types accumulate in float32, integers wrap.
@@ -18,6 +21,10 @@ inline stablehlo::Precision PrecisionOf(const Call& c, DType dtype) {
       return stablehlo::Precision::kDefault;
   }
 }
+
+// The dimensions of an operand that are neither batched nor contracted.
+std::vector<int64_t> FreeDims(Value x, const std::vector<int64_t>& batch,
+                              const std::vector<int64_t>& contract);
 
 // DotGeneral of operands of one dtype, in the dtype that holds its sums: float32 for half types
 // (round after whatever is added), int32 for narrow integers, else the operands' own.

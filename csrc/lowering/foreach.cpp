@@ -28,6 +28,7 @@ class ItemCall {
     spec_.target = list.spec().target;
     spec_.precision = list.spec().precision;
     spec_.deterministic = list.spec().deterministic;
+    spec_.host_dot = list.spec().host_dot;
     spec_.results = {list.spec().results[index]};
   }
 

@@ -7,24 +7,12 @@
 
 #include "lowering/dot.h"
 #include "lowering/elementwise.h"
+#include "lowering/host_dot.h"
 #include "lowering/rule.h"
 
 namespace torch_tpu::lowering {
 namespace {
 using namespace stablehlo;  // NOLINT: rules read like the mathematics
-
-std::vector<int64_t> FreeDims(Value x, const std::vector<int64_t>& batch,
-                              const std::vector<int64_t>& contract) {
-  std::vector<int64_t> free;
-  for (int64_t i = 0; i < x.rank(); ++i) {
-    const auto is = [i](int64_t d) { return d == i; };
-    if (std::none_of(batch.begin(), batch.end(), is) &&
-        std::none_of(contract.begin(), contract.end(), is)) {
-      free.push_back(i);
-    }
-  }
-  return free;
-}
 
 // The dot product as a fused multiplication and sum.
 Value ElementwiseDot(Value a, Value b, const DotDims& dims) {
@@ -479,11 +467,25 @@ TPU_RULE({.op = "_grouped_mm", .lower = &GroupedMm, .shape = &GroupedMmShape});
 
 }  // namespace
 
+std::vector<int64_t> FreeDims(Value x, const std::vector<int64_t>& batch,
+                              const std::vector<int64_t>& contract) {
+  std::vector<int64_t> free;
+  for (int64_t i = 0; i < x.rank(); ++i) {
+    const auto is = [i](int64_t d) { return d == i; };
+    if (std::none_of(batch.begin(), batch.end(), is) &&
+        std::none_of(contract.begin(), contract.end(), is)) {
+      free.push_back(i);
+    }
+  }
+  return free;
+}
+
 Value AccumulatingDot(const Call& c, Value a, Value b, const DotDims& dims) {
   const DType dtype = a.dtype();
   if (ComputeType(dtype) != dtype) {  // half types
     return DotGeneral(a, b, dims, PrecisionOf(c, dtype), ComputeType(dtype));
   }
+  if (auto product = HostDot(c, a, b, dims)) return *product;
   if (!IsInteger(dtype) && dtype != DType::kPred) {
     return DotGeneral(a, b, dims, PrecisionOf(c, dtype));
   }

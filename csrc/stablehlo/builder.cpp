@@ -178,6 +178,15 @@ Values Builder::Emit(std::string_view name, const Values& operands, std::string_
   return values;
 }
 
+const Builder::Transposition* Builder::TranspositionOf(Value x) const {
+  const auto found = transpositions_.find(x.id());
+  return found == transpositions_.end() ? nullptr : &found->second;
+}
+
+void Builder::RecordTransposition(Value result, Transposition transposition) {
+  transpositions_.emplace(result.id(), std::move(transposition));
+}
+
 std::vector<bool> Builder::LiveParameters(const Values& roots) const {
   std::vector<bool> live(types_.size(), false);
   std::vector<int> pending;

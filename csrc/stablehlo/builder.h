@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -80,6 +81,14 @@ class Builder {
   Values Emit(std::string_view name, const Values& operands, std::string_view attributes,
               const std::vector<Type>& results, const std::vector<RegionSpec>& regions = {});
   const Type& TypeOf(int id) const { return types_[id]; }
+  // What a Transpose transposed. An operation that reads any memory order can take the source.
+  struct Transposition {
+    Value source;
+    std::vector<int64_t> permutation;
+  };
+  // nullptr if another operation than Transpose made `x`.
+  const Transposition* TranspositionOf(Value x) const;
+  void RecordTransposition(Value result, Transposition transposition);
   // For each parameter, whether any of `roots` depends on it.
   std::vector<bool> LiveParameters(const Values& roots) const;
   // Number of operations emitted so far (regions included).
@@ -94,6 +103,7 @@ class Builder {
   std::vector<int> parameters_;
   std::vector<int> uses_;  // operands of every operation, those inside its regions included
   std::vector<std::pair<size_t, size_t>> use_range_;  // of the operation that made each value
+  std::unordered_map<int, Transposition> transpositions_;  // by the value they gave
   std::vector<std::pair<int, int>> aliases_;
   int indent_ = 2;
   int operations_ = 0;

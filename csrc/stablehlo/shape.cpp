@@ -83,7 +83,9 @@ Value Transpose(Value x, const std::vector<int64_t>& permutation) {
   if (std::is_sorted(permutation.begin(), permutation.end())) return x;
   Type result{x.dtype(), Dims(permutation.size())};
   for (size_t i = 0; i < permutation.size(); ++i) result.dims[i] = x.dims()[permutation[i]];
-  return EmitOne(kName, {x}, "permutation = " + Array(permutation), result);
+  Value transposed = EmitOne(kName, {x}, "permutation = " + Array(permutation), result);
+  x.builder().RecordTransposition(transposed, {x, permutation});
+  return transposed;
 }
 
 Value Slice(Value x, const Dims& starts, const Dims& limits, const Dims& strides) {

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "pjrt/host_dot.h"
+
 namespace torch_tpu::trace {
 
 Runtime& Runtime::Get() {
@@ -78,6 +80,7 @@ void Runtime::Start() {
   target_ = client->platform_name() == "cpu" ? lowering::Target::kCpu : lowering::Target::kTpu;
   if (target_ == lowering::Target::kCpu) {
     count = std::min<size_t>(count, static_cast<size_t>(RequestedDevices()));
+    host_dot_ = pjrt::RegisterHostDot(*plugin);
   }
   for (size_t i = 0; i < count; ++i) {
     devices_.push_back(

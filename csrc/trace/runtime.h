@@ -40,6 +40,8 @@ class Runtime {
   pjrt::PluginChoice Choice() const;
   const pjrt::Client& client();
   lowering::Target target() const { return target_; }
+  // Programs may call the host's dot product (pjrt/host_dot.h).
+  bool host_dot() const { return host_dot_; }
   // How much a program computes: small ones are compiled in the cheapest way.
   enum class ProgramSize { kSmall, kLarge };
   std::shared_ptr<pjrt::Executable> Compile(const std::string& module, ProgramSize size);
@@ -55,6 +57,7 @@ class Runtime {
   std::vector<std::unique_ptr<Device>> devices_;
   std::set<std::string> refused_options_;
   lowering::Target target_ = lowering::Target::kCpu;
+  bool host_dot_ = false;
 };
 
 }  // namespace torch_tpu::trace
