@@ -1,4 +1,5 @@
-// Autocast for "tpu": PyTorch's own lists of which operators run in the lower precision, which in float32.
+// Autocast for "tpu": PyTorch's own lists of which operators run in the lower precision, which in
+// float32.
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
@@ -12,13 +13,14 @@ using c10::ScalarType;
 
 Tensor BinaryCrossEntropyBanned(const Tensor&, const Tensor&, const std::optional<Tensor>&,
                                 int64_t) {
-  TORCH_CHECK(false,
-              "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
-              "Many models use a sigmoid layer right before the binary cross entropy layer.\n"
-              "In this case, combine the two layers using "
-              "torch.nn.functional.binary_cross_entropy_with_logits\n"
-              "or torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and BCEWithLogits are\n"
-              "safe to autocast.");
+  TORCH_CHECK(
+      false,
+      "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
+      "Many models use a sigmoid layer right before the binary cross entropy layer.\n"
+      "In this case, combine the two layers using "
+      "torch.nn.functional.binary_cross_entropy_with_logits\n"
+      "or torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and BCEWithLogits are\n"
+      "safe to autocast.");
 }
 
 // PyTorch's default for backends it does not know is float16.

@@ -43,7 +43,8 @@ std::unordered_map<std::string, std::shared_ptr<Captured>>& Cache() {
   return *cache;
 }
 
-// Operators this thread is decomposing: a decomposition that comes back to its own operator has no end.
+// Operators this thread is decomposing: a decomposition that comes back to its own operator has no
+// end.
 thread_local std::set<const OperatorEntry*> active;
 
 class ActiveScope {
@@ -120,8 +121,8 @@ std::shared_ptr<Captured> Capture(const OperatorEntry& entry, c10::ArrayRef<c10:
   std::vector<std::pair<at::Tensor, ValuePtr>> placeholders;
   auto placeholder = [&](const at::Tensor& t) -> at::Tensor {
     if (!t.defined() || !t.device().is_privateuseone()) return t;
-    ValuePtr value = capture.Placeholder(
-        trace::Intern({lowering::ToDType(t.scalar_type()), t.sizes().vec()}));
+    ValuePtr value =
+        capture.Placeholder(trace::Intern({lowering::ToDType(t.scalar_type()), t.sizes().vec()}));
     at::Tensor stand_in = MakeTensor(t.sizes(), OutputStrides(t), t.scalar_type(), device.index());
     {
       trace::Trace::Scope scope(&capture);
@@ -203,8 +204,9 @@ std::shared_ptr<Captured> Capture(const OperatorEntry& entry, c10::ArrayRef<c10:
   return captured;
 }
 
-void Replay(const OperatorEntry& entry, const Captured& captured, c10::ArrayRef<c10::IValue> arguments, trace::Device& device,
-            size_t num_arguments, Stack* stack) {
+void Replay(const OperatorEntry& entry, const Captured& captured,
+            c10::ArrayRef<c10::IValue> arguments, trace::Device& device, size_t num_arguments,
+            Stack* stack) {
   std::vector<ValuePtr> inputs;
   for (const c10::IValue& value : arguments) {
     ForEachTensor(value, [&](const at::Tensor& t) {
@@ -286,7 +288,8 @@ void DecompositionKernel::Call(const c10::OperatorHandle& op, Stack* stack) cons
       Cache().emplace(key, captured);
     }
     if (captured->operation) {
-      Guarded([&] { Replay(entry, *captured, arguments, device, n, stack); }, "aten::" + entry.name);
+      Guarded([&] { Replay(entry, *captured, arguments, device, n, stack); },
+              "aten::" + entry.name);
       return;
     }
   }

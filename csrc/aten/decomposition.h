@@ -8,9 +8,9 @@
 
 namespace torch_tpu::aten {
 
-// Serves an operator without a rule by PyTorch's Python decomposition: run once under capture for each
-// signature, then as one executable. What cannot be captured runs eagerly; what decomposes into itself goes
-// to the CPU fallback.
+// Serves an operator without a rule by PyTorch's Python decomposition: run once under capture for
+// each signature, then as one executable. What cannot be captured runs eagerly; what decomposes
+// into itself goes to the CPU fallback.
 class DecompositionKernel final : public c10::OperatorKernel {
  public:
   explicit DecompositionKernel(const OperatorEntry* entry) : entry_(entry) {}

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <mutex>
 
+#include "aten/backward_thread.h"
 #include "aten/debug.h"
 #include "aten/errors.h"
 #include "aten/generator.h"
@@ -490,6 +491,7 @@ void RuleKernel::operator()(const c10::OperatorHandle&, c10::DispatchKeySet, Sta
 }
 
 void RuleKernel::Call(Stack* stack) const {
+  RunBackwardOnThisThread();
   const OperatorEntry& entry = *entry_;
   if (C10_UNLIKELY(ProbingShapes() && entry.form == Form::kOut)) {
     ReturnOutArguments(entry, stack);

@@ -6,7 +6,8 @@
 
 namespace torch_tpu::aten {
 
-// A point in a device's work: complete when everything enqueued before it is. Recording again starts anew.
+// A point in a device's work: complete when everything enqueued before it is. Recording again
+// starts anew.
 class Event {
  public:
   void Record(c10::DeviceIndex device);

@@ -17,7 +17,8 @@ struct FallbackRecord {
   std::string where;  // Python line of the first call
 };
 
-// Runs `op` on CPU copies of its arguments, counted and reported. Refuses what it would get silently wrong.
+// Runs `op` on CPU copies of its arguments, counted and reported. Refuses what it would get
+// silently wrong.
 void CpuFallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 std::vector<FallbackRecord> Fallbacks();

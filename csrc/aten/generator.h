@@ -8,8 +8,9 @@
 
 namespace torch_tpu::aten {
 
-// Counter-based generator: (seed, offset) are arguments of the programs that draw, so the same state gives
-// the same numbers on every device and in every mode. The state is 16 bytes: seed, then offset.
+// Counter-based generator: (seed, offset) are arguments of the programs that draw, so the same
+// state gives the same numbers on every device and in every mode. The state is 16 bytes: seed, then
+// offset.
 class PhiloxGenerator final : public c10::GeneratorImpl {
  public:
   explicit PhiloxGenerator(c10::DeviceIndex device);

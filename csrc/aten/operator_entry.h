@@ -19,13 +19,13 @@ enum class ArgumentKind : uint8_t {
   kNumberList,  // Scalar[], float[]: run-time arguments
   kStatic,      // part of the signature
   kGenerator,
-  kIgnored,     // device, layout, pin_memory
+  kIgnored,  // device, layout, pin_memory
 };
 
 struct ArgumentPlan {
   ArgumentKind kind = ArgumentKind::kStatic;
-  bool written = false;  // in place, out= or by the rule's also_writes
-  bool out = false;      // out= argument
+  bool written = false;   // in place, out= or by the rule's also_writes
+  bool out = false;       // out= argument
   bool is_float = false;  // `float` in the schema rather than `Scalar`
   const std::vector<double>* specialize = nullptr;
 };

@@ -30,7 +30,8 @@ const std::unordered_map<std::string_view, const Variant*>& VariantMap() {
     auto* variants = new std::deque<Variant>;
     auto* result = new std::unordered_map<std::string_view, const Variant*>;
     for (const VariantRow& row : kVariants) {
-      const Variant& v = variants->emplace_back(Variant{row.functional, row.inplace, row.out, row.elementwise});
+      const Variant& v =
+          variants->emplace_back(Variant{row.functional, row.inplace, row.out, row.elementwise});
       for (const std::string* name : {&v.functional, &v.inplace, &v.out}) {
         if (!name->empty()) result->emplace(*name, &v);
       }
@@ -114,8 +115,8 @@ bool UsesDots(const std::string& name) {
   return false;
 }
 
-// Prepares the entry of one form of a rule; nullptr if PyTorch serves the overload by composing others,
-// which keeps its autograd formula right.
+// Prepares the entry of one form of a rule; nullptr if PyTorch serves the overload by composing
+// others, which keeps its autograd formula right.
 OperatorEntry* Prepare(const lowering::Rule* rule, const std::string& name, Form form,
                        const std::string& functional) {
   auto op = FindOperator(name);
@@ -169,9 +170,9 @@ void RegisterOperators() {
     } else {
       // A rule for a mutating form alone; its shape function speaks for it. One that also returns
       // something new (batch norm) is like a functional form that writes besides.
-      const Form form = variant->out == rule.op        ? Form::kOut
+      const Form form = variant->out == rule.op     ? Form::kOut
                         : !rule.also_writes.empty() ? Form::kFunctional
-                                                       : Form::kInplace;
+                                                    : Form::kInplace;
       add(&rule, rule.op, form, rule.op);
     }
   }
@@ -193,8 +194,8 @@ void RegisterOperators() {
     }
   }
 
-  static auto* library =
-      new torch::Library(torch::Library::IMPL, "aten", DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  static auto* library = new torch::Library(torch::Library::IMPL, "aten", DispatchKey::PrivateUse1,
+                                            __FILE__, __LINE__);
   auto served = [](const OperatorEntry& entry, const char* how) {
     registered().served.emplace_back(entry.name, how);
   };

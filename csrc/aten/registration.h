@@ -6,7 +6,8 @@
 
 namespace torch_tpu::aten {
 
-// Registers a kernel for every rule, its in-place and out= forms, and for what PyTorch can decompose. Once.
+// Registers a kernel for every rule, its in-place and out= forms, and for what PyTorch can
+// decompose. Once.
 void RegisterOperators();
 
 // How an overload ("add.out") relates to its functional form, from native_functions.yaml.

@@ -146,9 +146,8 @@ Inferred ByShapeFunction(const OperatorEntry& entry, const c10::OperatorHandle& 
     used += r.count;
     inferred.returns.push_back(std::move(r));
   }
-  TORCH_INTERNAL_ASSERT(used == inferred.results.size(), entry.name,
-                        ": the shape function gives ", inferred.results.size(), " results, not ",
-                        used);
+  TORCH_INTERNAL_ASSERT(used == inferred.results.size(), entry.name, ": the shape function gives ",
+                        inferred.results.size(), " results, not ", used);
   for (auto& result : inferred.results) {
     if (result.defined && result.strides.empty() && !result.sizes.empty()) {
       result.strides.assign(result.sizes.size(), 1);
@@ -173,8 +172,8 @@ bool ProbingShapes() { return probing; }
 
 Inferred InferFunctional(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arguments) {
   const c10::OperatorHandle& op = entry.functional ? *entry.functional : *entry.op;
-  const auto& kernel = entry.form == Form::kFunctional ? entry.default_kernel
-                                                       : entry.functional_default_kernel;
+  const auto& kernel =
+      entry.form == Form::kFunctional ? entry.default_kernel : entry.functional_default_kernel;
   // A rule with a shape function has one because its operator is not structured.
   if (entry.rule != nullptr && entry.rule->shape != nullptr) {
     return ByShapeFunction(entry, op, arguments);

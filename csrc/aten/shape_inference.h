@@ -8,8 +8,8 @@
 
 namespace torch_tpu::aten {
 
-// What PyTorch says one call returns: a spec for each tensor (lists flattened), and how the returns are
-// made of them.
+// What PyTorch says one call returns: a spec for each tensor (lists flattened), and how the returns
+// are made of them.
 struct InferredReturn {
   enum class Kind { kTensor, kTensorList, kConstant } kind = Kind::kTensor;
   int count = 1;
@@ -20,8 +20,8 @@ struct Inferred {
   std::vector<InferredReturn> returns;
 };
 
-// Result metadata of the functional form of `entry` for these arguments, by PyTorch's own code; raises
-// PyTorch's own errors. `arguments` are the functional form's.
+// Result metadata of the functional form of `entry` for these arguments, by PyTorch's own code;
+// raises PyTorch's own errors. `arguments` are the functional form's.
 Inferred InferFunctional(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arguments);
 
 // PyTorch's checks of an in-place call of a structured operator.

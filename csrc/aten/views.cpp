@@ -63,8 +63,8 @@ at::Tensor EmptyStrided(c10::IntArrayRef sizes, c10::IntArrayRef strides,
 
 // Zeros that nothing is computed with: autograd's place holders for gradients.
 at::Tensor EfficientZeroTensor(c10::IntArrayRef sizes, std::optional<c10::ScalarType> dtype,
-                               std::optional<c10::Layout> layout,
-                               std::optional<c10::Device> device, std::optional<bool> pin) {
+                               std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+                               std::optional<bool> pin) {
   at::Tensor unwritten = Empty(sizes, dtype, layout, device, pin, std::nullopt);
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(unwritten.storage()),

@@ -293,9 +293,7 @@ Values LowerPowerNumber(Call& c) {
   return LowerPower(c);
 }
 
-TPU_RULE({.op = "pow.Tensor_Tensor",
-          .lower = &LowerPower,
-          .kinds = kFloat | kComplex | kInteger});
+TPU_RULE({.op = "pow.Tensor_Tensor", .lower = &LowerPower, .kinds = kFloat | kComplex | kInteger});
 TPU_RULE({.op = "pow.Scalar", .lower = &LowerPower});
 TPU_RULE({.op = "pow.Tensor_Scalar",
           .lower = &LowerPowerNumber,

@@ -22,7 +22,7 @@ using stablehlo::Type;
 using stablehlo::Value;
 using stablehlo::Values;
 
-DType ToDType(c10::ScalarType type);           // throws c10::NotImplementedError for what XLA lacks
+DType ToDType(c10::ScalarType type);  // throws c10::NotImplementedError for what XLA lacks
 c10::ScalarType ToScalarType(DType dtype);
 bool IsSupported(c10::ScalarType type);
 // The dtype arithmetic is done in: float16, bfloat16 and float8 compute in float32.
@@ -75,7 +75,8 @@ struct CallSpec {
 // A call while its rule runs: the spec with the builder's values.
 class Call {
  public:
-  // `inputs` holds, argument by argument, one value for each defined tensor and each run-time scalar.
+  // `inputs` holds, argument by argument, one value for each defined tensor and each run-time
+  // scalar.
   Call(const CallSpec& spec, Builder& builder, const Values& inputs);
 
   const CallSpec& spec() const { return spec_; }

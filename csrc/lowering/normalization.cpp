@@ -496,6 +496,8 @@ std::vector<ResultSpec> BatchNormResultsShape(const ShapeCall& c, bool training,
 
 void CheckRunning(const ShapeCall& c, bool needed) {
   const ShapeTensor& input = c.tensor("input");
+  TORCH_CHECK_VALUE(c.tensor("running_mean").defined == c.tensor("running_var").defined,
+                    "running_mean and running_var must either both be None or neither be None");
   for (const char* name : {"running_mean", "running_var"}) {
     const ShapeTensor& running = c.tensor(name);
     TORCH_CHECK(running.defined || !needed, name, " must be defined in evaluation mode");
@@ -638,6 +640,58 @@ TPU_RULE({.op = "native_batch_norm_backward",
 TPU_RULE({.op = "batch_norm_backward",
           .lower = &BatchNormBackward,
           .shape = &BatchNormBackwardShape});
+
+// --- weight norm: v * (g / |v|), the norm over all dimensions but `dim`, the first or the last
+
+struct WeightNormCall {
+  Value v, g;                 // in the compute type
+  std::vector<int64_t> dims;  // normed
+
+  explicit WeightNormCall(const Call& c, std::string_view v_name, std::string_view g_name) {
+    v = c.tensor(v_name);
+    v = Convert(v, ComputeType(v.dtype()));
+    g = Convert(c.tensor(g_name), v.dtype());
+    dims = OtherDims(v, {WrapDim(c.integer("dim"), v.rank())});
+  }
+  Value Spread(Value per_slice) const {
+    Dims sizes = v.dims();
+    for (int64_t dim : dims) sizes[dim] = 1;
+    return BroadcastTo(Reshape(per_slice, sizes), v.dims());
+  }
+};
+
+Values WeightNorm(Call& c) {
+  const WeightNormCall w(c, "v", "g");
+  Value norm = Sqrt(Reduce(Multiply(w.v, w.v), Reduction::kSum, w.dims));
+  Value factor = Divide(Reshape(w.g, norm.dims()), norm);
+  return {Finish(c, Multiply(w.v, w.Spread(factor)), 0), Finish(c, norm, 1)};
+}
+
+Values WeightNormBackward(Call& c) {
+  const WeightNormCall w(c, "saved_v", "saved_g");
+  Value grad = Convert(c.tensor("grad_w"), w.v.dtype());
+  Value along = Reduce(Multiply(grad, w.v), Reduction::kSum, w.dims);
+  Value norm = Reshape(Convert(c.tensor("saved_norms"), w.v.dtype()), along.dims());
+  Value factor = Divide(Reshape(w.g, along.dims()), norm);
+  Value back = Divide(along, Multiply(norm, norm));
+  Value grad_v = Multiply(w.Spread(factor), Subtract(grad, Multiply(w.v, w.Spread(back))));
+  return {Finish(c, grad_v, 0), Finish(c, Divide(along, norm), 1)};
+}
+
+std::vector<ResultSpec> WeightNormShape(const ShapeCall& c) {
+  const ShapeTensor &v = c.tensor("v"), &g = c.tensor("g");
+  const bool narrow = g.dtype == c10::ScalarType::BFloat16;
+  return {Like(v), {.dtype = narrow ? c10::ScalarType::Float : g.dtype, .sizes = g.sizes}};
+}
+
+std::vector<ResultSpec> WeightNormBackwardShape(const ShapeCall& c) {
+  return {Like(c.tensor("saved_v")), Like(c.tensor("saved_g"))};
+}
+
+TPU_RULE({.op = "_weight_norm_interface", .lower = &WeightNorm, .shape = &WeightNormShape});
+TPU_RULE({.op = "_weight_norm_interface_backward",
+          .lower = &WeightNormBackward,
+          .shape = &WeightNormBackwardShape});
 
 }  // namespace
 }  // namespace torch_tpu::lowering

@@ -102,7 +102,7 @@ class Builder {
   std::vector<int> parameter_index_;  // of each value; -1 if it is not a parameter
   std::vector<int> parameters_;
   std::vector<int> uses_;  // operands of every operation, those inside its regions included
-  std::vector<std::pair<size_t, size_t>> use_range_;  // of the operation that made each value
+  std::vector<std::pair<size_t, size_t>> use_range_;       // of the operation that made each value
   std::unordered_map<int, Transposition> transpositions_;  // by the value they gave
   std::vector<std::pair<int, int>> aliases_;
   int indent_ = 2;

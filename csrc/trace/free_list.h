@@ -6,7 +6,8 @@
 
 namespace torch_tpu::trace {
 
-// Memory of objects of one type that come and go with every operator: each thread keeps what it freed.
+// Memory of objects of one type that come and go with every operator: each thread keeps what it
+// freed.
 template <class T, size_t kCapacity = 256>
 class FreeList {
  public:

@@ -12,8 +12,8 @@
 
 namespace torch_tpu::trace {
 
-// The words that tell one signature from another: operator, dtypes, shapes, view recipes, structural
-// arguments, kinds of scalars.
+// The words that tell one signature from another: operator, dtypes, shapes, view recipes,
+// structural arguments, kinds of scalars.
 class Signature {
  public:
   void Clear() {
@@ -33,8 +33,8 @@ class Signature {
   uint64_t hash_ = 0;
 };
 
-// Signature -> what is known of it. Entries are never moved or removed; finding one costs a probe and a
-// comparison of the whole key. Thread-safe.
+// Signature -> what is known of it. Entries are never moved or removed; finding one costs a probe
+// and a comparison of the whole key. Thread-safe.
 template <class Entry>
 class SignatureCache {
  public:
@@ -52,8 +52,8 @@ class SignatureCache {
     }
     if ((count_ + 1) * 2 > slots_.size()) Grow();
     Entry* raw = entry.get();
-    Place({signature.hash(), {signature.words().begin(), signature.words().end()},
-           std::move(entry)});
+    Place(
+        {signature.hash(), {signature.words().begin(), signature.words().end()}, std::move(entry)});
     ++count_;
     return raw;
   }

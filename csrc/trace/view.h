@@ -21,12 +21,12 @@ struct ViewSpec {
 // True if the view is the base itself.
 bool IsPlain(const stablehlo::Type& base, const ViewSpec& view);
 
-// The view's elements, from the base's value. Built from reshape, slice, transpose and broadcast where
-// the strides nest, else a gather.
+// The view's elements, from the base's value. Built from reshape, slice, transpose and broadcast
+// where the strides nest, else a gather.
 stablehlo::Value ReadView(stablehlo::Value base, const ViewSpec& view);
 
-// The type the base has after `update` was written through the view. `base` is nullptr for a storage
-// that nothing was written to yet, of `storage_bytes` bytes.
+// The type the base has after `update` was written through the view. `base` is nullptr for a
+// storage that nothing was written to yet, of `storage_bytes` bytes.
 stablehlo::Type BaseAfterWrite(const stablehlo::Type* base, const ViewSpec& view,
                                int64_t storage_bytes);
 // True if the write replaces every element, so that the old base is not read.
