@@ -178,8 +178,10 @@ bool PositionsDepend(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> argu
   return false;
 }
 
-// Structured operators without a TensorIterator take out= tensors of the result's dtype alone.
+// Structured operators without a TensorIterator take out= tensors of the result's dtype alone; cat
+// promotes to the out= tensor's.
 bool WantsExactOut(const OperatorEntry& entry) {
+  if (entry.rule->op == "cat") return false;
   if (entry.form != Form::kOut || !entry.functional_default_kernel) return false;
   if (entry.rule->shape != nullptr) return false;
   const Variant* variant = FindVariant(entry.name);

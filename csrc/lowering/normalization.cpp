@@ -681,7 +681,9 @@ Values WeightNormBackward(Call& c) {
 std::vector<ResultSpec> WeightNormShape(const ShapeCall& c) {
   const ShapeTensor &v = c.tensor("v"), &g = c.tensor("g");
   const bool narrow = g.dtype == c10::ScalarType::BFloat16;
-  return {Like(v), {.dtype = narrow ? c10::ScalarType::Float : g.dtype, .sizes = g.sizes}};
+  return {
+      Like(v),
+      {.dtype = narrow ? c10::ScalarType::Float : g.dtype, .sizes = g.sizes, .strides = g.strides}};
 }
 
 std::vector<ResultSpec> WeightNormBackwardShape(const ShapeCall& c) {

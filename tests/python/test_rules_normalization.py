@@ -13,7 +13,7 @@ CHANNELS_LAST = torch.channels_last
 @pytest.mark.parametrize("shape", [[6], [4, 6], [3, 4, 6]])
 @pytest.mark.parametrize("affine", [True, False])
 def test_layer_norm(shape, affine):
-    x = values(2, 3, 4, 6)
+    x = values(3, 3, 4, 6)
     parameters = (values(*shape, seed=1), values(*shape, seed=2)) if affine else ()
     function = lambda x, *p: F.layer_norm(x, shape, *p)  # noqa: E731
     agree_on(with_gradients(function), x, *parameters, tolerance=1e-4)
@@ -179,4 +179,8 @@ def test_weight_norm():
     def run(v, g):
         return torch._weight_norm(v, g, 0)
 
-    agree_on(with_gradients(run), values(3, 4), values(3, 1, seed=1), tolerance=1e-4)
+    v, g = values(3, 4), values(3, 1, seed=1)
+    agree_on(with_gradients(run), v, g, tolerance=1e-4)
+    agree_on(lambda v, g: torch._weight_norm_interface(v, g, 0), v, g, tolerance=1e-5)
+    agree_on(lambda v, g: torch._weight_norm_interface(v, g.T, 1), v[:, :3], g, tolerance=1e-5)
+    agree_on(run, v.bfloat16(), g.bfloat16(), tolerance=2e-2)
