@@ -194,6 +194,12 @@ def test_binary_promotes(name):
             )
 
 
+TENSORS_ONLY = words("""
+    atan2 fmax fmin gcd lcm heaviside hypot logaddexp logaddexp2 logical_and logical_or logical_xor
+    maximum minimum nextafter
+""")
+
+
 @pytest.mark.parametrize("name", BINARY + INTEGER)
 def test_binary_with_numbers(name):
     function = named(name)
@@ -201,7 +207,7 @@ def test_binary_with_numbers(name):
         if name == "special.zeta" and dtype is torch.bfloat16:
             continue
         x = values(2, 3, dtype=dtype, low=1, high=4)
-        for number in (2, 0.5, True):
+        for number in () if name in TENSORS_ONLY else (2, 0.5, True):
             tolerance = 2e-2 if dtype is torch.bfloat16 else 1e-5
             agree_on(lambda x, number=number: function(x, number), x, tolerance=tolerance)
         agree_on(lambda x: function(x, torch.tensor(3)), x, tolerance=2e-2)

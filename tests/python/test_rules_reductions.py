@@ -45,9 +45,10 @@ def test_dims(name):
 def test_layouts(name):
     def run(x):
         # Without a dimension amax and amin refuse to reduce nothing.
-        return torch.zeros([]) if x.numel() == 0 and name in ("amax", "amin") else reduction(name)(x)
+        refused = x.numel() == 0 and name in ("amax", "amin")
+        return x.sum() if refused else reduction(name)(x)
 
-    agree_on(all_layouts(lambda x: run(x).cpu()), values(4, 6), tolerance=1e-5)
+    agree_on(all_layouts(run), values(4, 6), tolerance=1e-5)
 
 
 @pytest.mark.parametrize("name", NUMERIC)
