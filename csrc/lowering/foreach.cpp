@@ -643,17 +643,14 @@ TPU_RULE({.op = "_foreach_pow.List", .lower = &Pow, .shape = &PowShape<With::kLi
 TPU_RULE({.op = "_foreach_pow.ScalarList", .lower = &Pow, .shape = &PowShape<With::kScalarList>});
 TPU_RULE({.op = "_foreach_pow.ScalarAndTensor", .lower = &Pow, .shape = &PowOfNumberShape});
 
-#define TPU_FOREACH_ADD_COMBINED(name)                       \
-  TPU_RULE({.op = "_foreach_" name ".Scalar",                \
-            .lower = &AddCombined,                           \
-            .shape = &AddCombinedShape<With::kScalar>,       \
-            .specialize = {{"value", {1}}}});                \
-  TPU_RULE({.op = "_foreach_" name ".ScalarList",            \
-            .lower = &AddCombined,                           \
-            .shape = &AddCombinedShape<With::kScalarList>}); \
-  TPU_RULE({.op = "_foreach_" name ".Tensor",                \
-            .lower = &AddCombined,                           \
-            .shape = &AddCombinedShape<With::kTensor>})
+#define TPU_FOREACH_ADD_COMBINED(name)                 \
+  TPU_RULE({.op = "_foreach_" name ".Scalar",          \
+            .lower = &AddCombined,                     \
+            .shape = &AddCombinedShape<With::kScalar>, \
+            .specialize = {{"value", {1}}}});          \
+  TPU_RULE({.op = "_foreach_" name ".ScalarList",      \
+            .lower = &AddCombined,                     \
+            .shape = &AddCombinedShape<With::kScalarList>})
 
 TPU_FOREACH_ADD_COMBINED("addcmul");
 TPU_FOREACH_ADD_COMBINED("addcdiv");

@@ -1,4 +1,4 @@
-"""cdist against CPU PyTorch."""
+"""cdist and pdist against CPU PyTorch."""
 
 import pytest
 import torch
@@ -33,3 +33,17 @@ def test_cdist_errors():
     agree_on(torch.cdist, A.int(), B.int())
     agree_on(lambda a, b: torch.cdist(a, b, p=-1), A, B)
     agree_on(torch.cdist, A.expand(2, 3, 5, 3), B)
+
+
+@pytest.mark.parametrize("p", [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, float("inf")])
+def test_pdist(p):
+    def run(x):
+        out = torch.pdist(x.requires_grad_(), p)
+        weight = torch.arange(out.numel(), device=out.device) / 7
+        return out.detach(), torch.autograd.grad(out, x, weight)
+
+    rows = A[0, 0]
+    agree_on(run, rows, tolerance=1e-4)
+    agree_on(run, torch.cat([rows, rows[:2]]), tolerance=1e-4)  # distances of 0 among them
+    agree_on(run, rows[:1])
+    agree_on(run, rows[:, :0])
