@@ -11,6 +11,7 @@
 #include "aten/errors.h"
 #include "aten/shape_inference.h"
 #include "aten/storage.h"
+#include "aten/view_signature.h"
 #include "trace/signature.h"
 #include "trace/trace.h"
 
@@ -33,14 +34,6 @@ void CheckBroadcast(const at::Tensor& source, const at::Tensor& destination) {
   const auto sizes = at::infer_size(destination.sizes(), source.sizes());
   TORCH_CHECK(destination.sizes().equals(sizes), "output with shape ", destination.sizes(),
               " doesn't match the broadcast shape ", c10::IntArrayRef(sizes));
-}
-
-void AddView(trace::Signature& signature, const ViewSpec& view) {
-  signature.Add(static_cast<uint64_t>(view.dtype) | uint64_t{view.conjugate} << 8 |
-                uint64_t{view.negative} << 9 | static_cast<uint64_t>(view.sizes.size()) << 16);
-  for (int64_t d : view.sizes) signature.Add(d);
-  for (int64_t d : view.strides) signature.Add(d);
-  signature.Add(view.offset);
 }
 
 // destination[...] = convert(source[...]), one program for reading, converting and writing.

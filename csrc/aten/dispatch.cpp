@@ -112,12 +112,6 @@ void AddNumber(Signature& signature, const GatheredNumber& number) {
                 number.wrapped);
 }
 
-bool IsSpecial(const std::vector<double>* specialize, const c10::Scalar& number) {
-  if (specialize == nullptr || number.isComplex()) return false;
-  const double value = number.toDouble();
-  return std::find(specialize->begin(), specialize->end(), value) != specialize->end();
-}
-
 c10::ScalarType NumberType(const c10::Scalar& number) {
   if (number.isComplex()) return c10::ScalarType::ComplexDouble;
   if (number.isFloatingPoint()) return c10::ScalarType::Double;

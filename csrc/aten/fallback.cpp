@@ -70,10 +70,7 @@ bool ByFunctionalForm(const c10::OperatorHandle& op, const std::string& name,
                       torch::jit::Stack* stack) {
   const Variant* variant = FindVariant(name);
   if (variant == nullptr || variant->functional == name) return false;
-  const size_t dot = variant->functional.find('.');
-  auto functional = c10::Dispatcher::singleton().findSchema(
-      {"aten::" + variant->functional.substr(0, dot),
-       dot == std::string::npos ? "" : variant->functional.substr(dot + 1)});
+  auto functional = FindOperator(variant->functional);
   if (!functional || !functional->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
     return false;
   }

@@ -254,14 +254,6 @@ CallSpec MakeCallSpec(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arg
     if (value.isBool()) return DType::kPred;
     return DType::kS64;
   };
-  auto special = [](const ArgumentPlan& plan, const c10::IValue& value) {
-    if (plan.specialize == nullptr || value.isComplexDouble()) return false;
-    const double number = value.toScalar().toDouble();
-    for (double s : *plan.specialize) {
-      if (s == number) return true;
-    }
-    return false;
-  };
   for (size_t i = 0; i < arguments.size(); ++i) {
     const ArgumentPlan& plan = entry.arguments[i];
     if (plan.out) continue;
@@ -286,7 +278,7 @@ CallSpec MakeCallSpec(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arg
       case ArgumentKind::kNumber:
         if (value.isNone()) {
           argument.kind = ArgumentSpec::Kind::kNone;
-        } else if (special(plan, value)) {
+        } else if (IsSpecial(plan.specialize, value.toScalar())) {
           argument.kind = ArgumentSpec::Kind::kConstant;
           argument.constant = value;
           argument.number_kinds.push_back(number_kind(value));

@@ -4,6 +4,7 @@
 #include <ATen/core/stack.h>
 #include <c10/util/SmallVector.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -76,6 +77,13 @@ struct Plan {
   // Written tensors of a list overlap: the call is made for one after the other.
   bool one_by_one = false;
 };
+
+// True for a number that is part of the signature, because its rule has a cheaper program for it.
+inline bool IsSpecial(const std::vector<double>* specialize, const c10::Scalar& number) {
+  if (specialize == nullptr || number.isComplex()) return false;
+  const double value = number.toDouble();
+  return std::find(specialize->begin(), specialize->end(), value) != specialize->end();
+}
 
 // Works out the plan of a call that was not seen before. May run Python; hold no lock.
 std::unique_ptr<Plan> MakePlan(const OperatorEntry& entry, const torch::jit::Stack& stack,

@@ -41,13 +41,6 @@ const std::unordered_map<std::string_view, const Variant*>& VariantMap() {
   return *map;
 }
 
-std::optional<c10::OperatorHandle> FindOperator(const std::string& name) {
-  if (name.empty()) return std::nullopt;
-  const size_t dot = name.find('.');
-  return c10::Dispatcher::singleton().findSchema(
-      {"aten::" + name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)});
-}
-
 bool Contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -142,6 +135,13 @@ OperatorEntry* Prepare(const lowering::Rule* rule, const std::string& name, Form
 }
 
 }  // namespace
+
+std::optional<c10::OperatorHandle> FindOperator(const std::string& name) {
+  if (name.empty()) return std::nullopt;
+  const size_t dot = name.find('.');
+  return c10::Dispatcher::singleton().findSchema(
+      {"aten::" + name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)});
+}
 
 const Variant* FindVariant(std::string_view op) {
   auto it = VariantMap().find(op);

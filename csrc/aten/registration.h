@@ -1,5 +1,8 @@
 #pragma once
 
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +12,9 @@ namespace torch_tpu::aten {
 // Registers a kernel for every rule, its in-place and out= forms, and for what PyTorch can
 // decompose. Once.
 void RegisterOperators();
+
+// The aten operator called "add.out"; nullopt for an empty or unknown name.
+std::optional<c10::OperatorHandle> FindOperator(const std::string& name);
 
 // How an overload ("add.out") relates to its functional form, from native_functions.yaml.
 struct Variant {

@@ -9,6 +9,7 @@
 #include "aten/address_space.h"
 #include "aten/errors.h"
 #include "aten/guard.h"
+#include "aten/view_signature.h"
 #include "lowering/call.h"
 #include "trace/runtime.h"
 #include "trace/signature.h"
@@ -94,14 +95,6 @@ class StatePool {
 thread_local bool StatePool::gone_ = false;
 
 void DeleteState(void* context) { StatePool::Give(static_cast<StorageState*>(context)); }
-
-void AddView(trace::Signature& signature, const ViewSpec& view) {
-  signature.Add(static_cast<uint64_t>(view.dtype) | uint64_t{view.conjugate} << 8 |
-                uint64_t{view.negative} << 9 | static_cast<uint64_t>(view.sizes.size()) << 16);
-  for (int64_t d : view.sizes) signature.Add(d);
-  for (int64_t d : view.strides) signature.Add(d);
-  signature.Add(view.offset);
-}
 
 using OperationCache = trace::SignatureCache<std::shared_ptr<Operation>>;
 
