@@ -109,18 +109,21 @@ void Device::UnlinkLocked(Value* value) {
   value->linked_ = false;
 }
 
-MemoryCounts Device::memory() const {
+MemoryCounts Device::memory() {
+  queue_.Drain();  // queued launches hold what they will free
   std::lock_guard guard(lock_);
   return memory_;
 }
 
 void Device::ResetPeak() {
+  queue_.Drain();
   std::lock_guard guard(lock_);
   memory_.peak = memory_.allocated;
   memory_.peak_buffers = memory_.buffers;
 }
 
 void Device::ResetTotals() {
+  queue_.Drain();
   std::lock_guard guard(lock_);
   memory_.total_allocated = memory_.total_freed = 0;
   memory_.total_buffers = memory_.freed_buffers = 0;
@@ -208,6 +211,11 @@ void Device::NoteFailureLocked(const Work& work, const pjrt::Error& error) {
   failure_.emplace(Failure{work.sequence, pjrt::Error(code, message)});
 }
 
+void Device::NoteFailedLaunch(const Value& value, const pjrt::Error& error) {
+  std::lock_guard guard(lock_);
+  NoteFailureLocked({nullptr, next_sequence_++, value.type_, value.producer_}, error);
+}
+
 void Device::RaiseFailure() {
   std::optional<Failure> failure;
   {
@@ -234,6 +242,7 @@ void Device::RaiseFailureOf(const Value& value, const pjrt::Error& error) {
 
 std::vector<Device::Work> Device::InFlight() {
   std::vector<Work> works;
+  queue_.Drain();
   // While the lock is held no linked value can lose its buffer: destruction and donation unlink
   // first.
   pjrt::Buffer done;  // freed after the lock is
@@ -316,7 +325,7 @@ void Device::AddCheck(PendingCheck check) {
   // A program that never synchronizes must not pile them up.
   if (checks_.size() >= prune_checks_at_) {
     std::erase_if(checks_, [](const PendingCheck& pending) {
-      return pending.ok->buffer().IsReady() && Passed(pending);
+      return pending.ok->launched() && Passed(pending);
     });
     prune_checks_at_ = std::max<size_t>(kPruneChecksAt, 2 * checks_.size());
   }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "pjrt/client.h"
+#include "trace/launch.h"
 #include "trace/spin_lock.h"
 #include "trace/value.h"
 
@@ -34,11 +35,12 @@ struct PendingCheck {
 class Device {
  public:
   Device(int index, pjrt::Client* client, const pjrt::Device* device)
-      : index_(index), client_(client), device_(device) {}
+      : index_(index), client_(client), device_(device), queue_(this) {}
 
   int index() const { return index_; }
   pjrt::Client& client() const { return *client_; }
   const pjrt::Device& pjrt() const { return *device_; }
+  LaunchQueue& queue() { return queue_; }
 
   ValuePtr FromHost(const Type* type, const void* data);
   // `done` runs when the bytes are not needed any more.
@@ -60,7 +62,7 @@ class Device {
   // Reads the checks made so far; throws CheckFailed for the first that failed and forgets them.
   void RaiseFailedChecks();
 
-  MemoryCounts memory() const;
+  MemoryCounts memory();
   void ResetPeak();
   void ResetTotals();
   // Runs `allocate`, counting its failure for want of memory.
@@ -84,6 +86,7 @@ class Device {
   void RemoveLocked(Value* value);
   void UnlinkLocked(Value* value);
   void CountOutOfMemory();
+  void NoteFailedLaunch(const Value& value, const pjrt::Error& error);
   // A computation not known to be complete.
   struct Work {
     std::shared_ptr<const pjrt::Event> ready;
@@ -102,7 +105,8 @@ class Device {
   const int index_;
   pjrt::Client* const client_;
   const pjrt::Device* const device_;
-  mutable SpinLock lock_;  // of the values in flight and the counts
+  LaunchQueue queue_;
+  SpinLock lock_;  // of the values in flight and the counts
   Value* first_ = nullptr;
   // Of values that went away before they were computed: the large ones' events, and the last small
   // one.

@@ -71,6 +71,10 @@ Operation::Operation(std::string name, std::vector<const Type*> parameters, Lowe
   }
 }
 
+Operation::~Operation() {
+  if (compiled()) Runtime::Get().DrainQueues();
+}
+
 std::string Operation::Module() const {
   Builder builder(SymbolName(name_));
   Values inputs;

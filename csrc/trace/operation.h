@@ -43,6 +43,11 @@ class Operation {
   Operation(std::string name, std::vector<const Type*> parameters, Lower lower,
             std::vector<std::pair<int, int>> aliases = {});
 
+  // Waits for launches that are still queued.
+  ~Operation();
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+
   // Lives for ever.
   const std::string& name() const { return name_; }
   const std::vector<const Type*>& parameters() const { return parameters_; }

@@ -89,11 +89,28 @@ void Runtime::Start() {
   client_ = std::move(client);
   started_in_ = getpid();
   // The client's threads do not survive a fork: the child's first use must come to Start and fail.
-  pthread_atfork(nullptr, nullptr, [] {
-    Runtime::Get().ready_.store(false);
-    Value::AbandonBuffers();
+  pthread_atfork(
+      [] {
+        for (const auto& device : Runtime::Get().devices_) device->queue().Hold();
+      },
+      [] {
+        for (const auto& device : Runtime::Get().devices_) device->queue().Release();
+      },
+      [] {
+        Runtime::Get().ready_.store(false);
+        Value::AbandonBuffers();
+      });
+  // The plugin's own threads and statics go away later than this.
+  std::atexit([] {
+    if (!Runtime::Get().started()) return;
+    for (const auto& device : Runtime::Get().devices_) device->queue().Stop();
   });
   ready_.store(true, std::memory_order_release);
+}
+
+void Runtime::DrainQueues() {
+  if (!started()) return;
+  for (const auto& device : devices_) device->queue().Drain();
 }
 
 const pjrt::Client& Runtime::client() {

@@ -32,6 +32,8 @@ class Runtime {
     if (C10_UNLIKELY(!ready_.load(std::memory_order_acquire))) Start();
     return *devices_[index];
   }
+  // Waits until everything queued on any device has been launched.
+  void DrainQueues();
   bool started() const { return ready_.load(std::memory_order_acquire); }
   // Starts the client; throws pjrt::Error, or std::runtime_error in a forked child.
   void Start();

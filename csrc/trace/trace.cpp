@@ -138,51 +138,35 @@ void Run(const std::shared_ptr<Operation>& operation, Device& device, std::span<
     return;
   }
   Operation& op = *operation;
-  const bool debug = CurrentMode() == Mode::kDebug;
-  // What went in is looked at when something wrong comes out.
-  donate = donate && !debug;
-  c10::SmallVector<PJRT_Buffer*, 16> arguments;
-  c10::SmallVector<Value*, 16> owners;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!op.uses(static_cast<int>(i))) continue;
-    Value* value = inputs[i].get();
-    if (C10_UNLIKELY(value->pending())) {
+    if (C10_UNLIKELY(op.uses(static_cast<int>(i)) && inputs[i]->pending())) {
       Trace::Abort("the data of a value being captured is needed by " + op.name());
     }
-    arguments.push_back(value->raw());
-    owners.push_back(value);
   }
-  c10::SmallVector<int64_t, 4> keep;
-  c10::SmallVector<Value*, 4> donated;
-  for (int64_t position : op.donatable()) {
-    if (donate && owners[position]->unique_owner()) {
-      donated.push_back(owners[position]);
-    } else {
-      keep.push_back(position);
+  if (C10_UNLIKELY(!op.compiled())) op.Compile();
+  const bool debug = CurrentMode() == Mode::kDebug;
+  device.queue().Push([&](Launch& launch) {
+    launch.operation = &op;
+    // What went in is looked at when something wrong comes out.
+    launch.donate = donate && !debug;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (!op.uses(static_cast<int>(i))) continue;
+      if (debug) {
+        launch.arguments.push_back(inputs[i]);
+      } else {
+        launch.arguments.push_back(std::move(inputs[i]));
+      }
     }
-  }
-  c10::SmallVector<PJRT_Buffer*, 16> outputs(op.num_outputs());
-  for (Value* value : donated) value->BeginDonation();
-  try {
-    device.CountingOutOfMemory(
-        [&] { op.Execute(device, arguments.data(), arguments.size(), keep, outputs.data()); });
-  } catch (...) {
-    for (Value* value : donated) value->EndDonation(false);
-    throw;
-  }
-  for (Value* value : donated) value->EndDonation(true);
-  const size_t num_results = op.results().size();
-  for (size_t i = 0; i < num_results; ++i) {
-    results[i] = device.Adopt(op.results()[i], outputs[i], &op.name());
-  }
-  if (C10_UNLIKELY(!op.checks().empty())) {
+    for (size_t i = 0; i < op.results().size(); ++i) {
+      results[i] = c10::make_intrusive<Value>(op.results()[i], &device, &op.name());
+      launch.outputs.push_back(results[i]);
+    }
     static const Type* pred = Intern(Type{DType::kPred, {}});
-    for (size_t i = 0; i < op.checks().size(); ++i) {
-      const CheckSpec& spec = op.checks()[i];
-      device.AddCheck({device.Adopt(pred, outputs[num_results + i], &op.name()),
-                       op.name() + ": " + spec.message, spec.index_error});
+    for (const CheckSpec& spec : op.checks()) {
+      launch.outputs.push_back(c10::make_intrusive<Value>(pred, &device, &op.name()));
+      device.AddCheck({launch.outputs.back(), op.name() + ": " + spec.message, spec.index_error});
     }
-  }
+  });
   if (C10_UNLIKELY(debug)) device.Synchronize();
 }
 

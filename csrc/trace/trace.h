@@ -70,10 +70,11 @@ enum class Mode { kStrict, kDebug };
 Mode CurrentMode();
 void SetMode(Mode mode);
 
-// Runs `operation` on the values at once (strict) or records it where this thread captures.
-// `inputs` has one entry for each parameter (null where unused); `donate[i]` allows input i to be
-// overwritten if the caller's reference is the only one. Returns one value for each result. `name`
-// says in errors what failed.
+// Queues `operation` on the values for its device, or records it where this thread captures; debug
+// mode waits for the result. Compiles the operation first, if need be, and throws if that fails.
+// `inputs` has one entry for each parameter (null where unused) and is taken over, except in debug
+// mode and where this thread captures. With `donate` inputs that nothing else refers to when the
+// launch is served may be overwritten. Returns one value for each result.
 void Run(const std::shared_ptr<Operation>& operation, Device& device, std::span<ValuePtr> inputs,
          bool donate, ValuePtr* results);
 

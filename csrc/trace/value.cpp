@@ -47,6 +47,9 @@ Value::Value(const Type* type, Device* device, pjrt::Buffer buffer, const std::s
   device_->Add(this);
 }
 
+Value::Value(const Type* type, Device* device, const std::string* producer)
+    : type_(type), device_(device), launch_(LaunchState::kQueued), producer_(producer) {}
+
 Value::Value(const Type* type, Device* device, Trace* trace, int node, int index)
     : type_(type), device_(device), trace_(trace), node_(node), index_(index) {}
 
@@ -59,6 +62,24 @@ Value::~Value() {
   device_->Drop(this);
 }
 
+void Value::Fill(PJRT_Buffer* buffer) {
+  buffer_ = pjrt::Buffer(&device_->client().plugin(), buffer);
+  bytes_ = static_cast<int64_t>(type_->bytes());
+  device_->Add(this);
+  launch_.store(LaunchState::kDone, std::memory_order_release);
+}
+
+void Value::Fail(const pjrt::Error& error) {
+  failure_ = std::make_unique<const pjrt::Error>(error);
+  device_->NoteFailedLaunch(*this, error);
+  launch_.store(LaunchState::kFailed, std::memory_order_release);
+}
+
+void Value::AwaitLaunch() const {
+  device_->queue().Await(*this);
+  if (failure_) throw *failure_;
+}
+
 const void* Value::HostPointer() const {
   // Off, the host sees no more of a value than it does on a TPU.
   static const bool direct = [] {
@@ -67,7 +88,7 @@ const void* Value::HostPointer() const {
   }();
   if (!direct) return nullptr;
   try {
-    return buffer_.HostPointer();
+    return buffer().HostPointer();
   } catch (const pjrt::Error& error) {
     device_->RaiseFailureOf(*this, error);
   }
@@ -75,7 +96,7 @@ const void* Value::HostPointer() const {
 
 void Value::ToHost(void* destination, size_t bytes) const {
   try {
-    buffer_.ToHost(destination, bytes);
+    buffer().ToHost(destination, bytes);
   } catch (const pjrt::Error& error) {
     device_->RaiseFailureOf(*this, error);
   }

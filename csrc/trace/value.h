@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "pjrt/buffer.h"
@@ -31,14 +32,17 @@ struct HostNumber {
   bool operator==(const HostNumber&) const = default;
 };
 
-// An immutable array: a device buffer, or the pending result of a node of a trace being recorded.
-// Thread-safe: after construction only the bookkeeping changes.
+// An immutable array: a device buffer, the result of a launch that waits in its device's queue, or
+// the pending result of a node of a trace being recorded. Thread-safe: after construction only the
+// bookkeeping changes, and a launch fills the buffer in.
 class Value final : public c10::intrusive_ptr_target {
  public:
   // A computed value. The buffer may still be filled asynchronously; `producer` names, for ever,
   // what fills it.
   Value(const Type* type, Device* device, pjrt::Buffer buffer,
         const std::string* producer = nullptr);
+  // The result of a launch about to be queued.
+  Value(const Type* type, Device* device, const std::string* producer);
   // Result `index` of node `node` of `trace` (node -1: placeholder number `index`).
   Value(const Type* type, Device* device, Trace* trace, int node, int index);
   ~Value() override;
@@ -48,8 +52,17 @@ class Value final : public c10::intrusive_ptr_target {
   const Type* type() const { return type_; }
   Device& device() const { return *device_; }
   bool pending() const { return trace_ != nullptr; }
-  const pjrt::Buffer& buffer() const { return buffer_; }
-  PJRT_Buffer* raw() const { return buffer_.raw(); }
+  // Waits for the launch, if need be, but not for the computation; throws if the launch failed.
+  const pjrt::Buffer& buffer() const {
+    if (C10_UNLIKELY(launch_.load(std::memory_order_acquire) != LaunchState::kDone)) AwaitLaunch();
+    return buffer_;
+  }
+  PJRT_Buffer* raw() const { return buffer().raw(); }
+  // False while the launch is in the queue.
+  bool launched() const { return launch_.load(std::memory_order_acquire) != LaunchState::kQueued; }
+  // What became of the launch.
+  void Fill(PJRT_Buffer* buffer);
+  void Fail(const pjrt::Error& error);
   // Where the contents are in ordinary host memory, once computed; else nullptr.
   const void* HostPointer() const;
   // Copies the contents, dense row-major, to the host. Blocks. Both throw what went wrong in
@@ -75,12 +88,16 @@ class Value final : public c10::intrusive_ptr_target {
 
  private:
   friend class Device;
+  enum class LaunchState : uint8_t { kDone, kQueued, kFailed };
+  void AwaitLaunch() const;
   const Type* type_;
   Device* device_;
   pjrt::Buffer buffer_;
+  std::atomic<LaunchState> launch_{LaunchState::kDone};
+  std::unique_ptr<const pjrt::Error> failure_;  // of the launch
   Trace* trace_ = nullptr;
   int node_ = -1, index_ = -1;
-  int64_t bytes_ = 0;  // charged to the device; -1 once given back
+  int64_t bytes_ = -1;  // charged to the device; -1 before the launch and once given back
   const std::string* producer_ = nullptr;
   uint64_t sequence_ = 0;  // order of creation on the device
   // Links of the device's list of values not yet known to be computed.
