@@ -88,7 +88,6 @@ std::shared_ptr<Operation> OperationOf(const char* name, Packing packing,
     builder.SetLocation(std::string("aten.") + name);
     lowering::CallSpec spec;
     spec.name = name;
-    spec.target = trace::Runtime::Get().target();
     Call call(spec, builder, {});
     return trace::Lowered{packing(call, inputs), {}};
   };

@@ -4,6 +4,7 @@
 #include <ATen/MemoryOverlap.h>
 
 #include <sstream>
+#include <unordered_set>
 
 #include "aten/registration.h"
 #include "aten/shape_inference.h"
@@ -142,6 +143,14 @@ bool AllowsInternalOverlap(const OperatorEntry& entry) {
   return op == "fill.Scalar" || op == "zero";
 }
 
+// Operators whose CPU kernels refuse to write what they read, whole or in part. Those with a
+// structured kernel are judged by that.
+bool RefusesOverlap(const OperatorEntry& entry) {
+  const std::string& op = entry.rule->op;
+  return op == "index_put" || op == "_index_put_impl" || op == "put" || op == "take" ||
+         op == "index_select";
+}
+
 // Position of each gathered tensor in its list; -1 for those that came alone.
 std::vector<int> ListPositions(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arguments) {
   std::vector<int> positions;
@@ -188,8 +197,29 @@ bool WantsExactOut(const OperatorEntry& entry) {
   return variant != nullptr && !variant->elementwise;
 }
 
+// Unary operators whose out= tensor has self's dtype.
+bool WantsSelfsDtype(const OperatorEntry& entry) {
+  static const auto* names = new std::unordered_set<std::string>{
+      "bitwise_not", "ceil", "floor", "frac", "neg", "round", "sgn", "sign", "trunc"};
+  return entry.form == Form::kOut && names->count(entry.rule->op) != 0;
+}
+
 void CheckWritable(const OperatorEntry& entry, const ResultSpec& result, const at::Tensor& target) {
   if (entry.rule->any_out_dtype) return;
+  if (WantsSelfsDtype(entry)) {
+    TORCH_CHECK(result.dtype == target.scalar_type(), "Found dtype ",
+                c10::toString(target.scalar_type()), " but expected ",
+                c10::toString(result.dtype));
+  }
+  if (entry.rule->op == "index_select" && entry.form == Form::kOut) {
+    TORCH_CHECK(result.dtype == target.scalar_type(),
+                "index_select(): self and result must have the same scalar type");
+  }
+  if (entry.rule->op == "cat" && entry.form == Form::kOut) {
+    TORCH_CHECK_TYPE(c10::canCast(result.dtype, target.scalar_type()),
+                     "torch.cat(): input types can't be cast to the desired output type ",
+                     c10::toString(target.scalar_type()));
+  }
   if (WantsExactOut(entry)) {
     TORCH_CHECK(result.dtype == target.scalar_type(), "Expected out tensor to have dtype ",
                 c10::scalarTypeToTypeMeta(result.dtype), ", but got ", target.dtype(), " instead");
@@ -235,7 +265,6 @@ void CheckKind(const OperatorEntry& entry, const CallSpec& spec) {
 CallSpec MakeCallSpec(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arguments) {
   CallSpec spec;
   spec.name = entry.rule->op;
-  spec.target = trace::Runtime::Get().target();
   spec.precision = DotPrecision();
   spec.host_dot = trace::Runtime::Get().host_dot();
   spec.deterministic = at::globalContext().deterministicAlgorithms();
@@ -246,6 +275,7 @@ CallSpec MakeCallSpec(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arg
     tensor.defined = true;
     tensor.type = {lowering::ToDType(t.scalar_type()), t.sizes().vec()};
     tensor.wrapped_number = t.unsafeGetTensorImpl()->is_wrapped_number();
+    tensor.contiguous = t.is_contiguous();
     return tensor;
   };
   auto number_kind = [](const c10::IValue& value) {
@@ -337,6 +367,19 @@ DType NumberType(const OperatorEntry& entry, const CallSpec& spec, const Gathere
   return compute;
 }
 
+// Tells the rule in which dtypes its run-time numbers come.
+void NumberTypes(const OperatorEntry& entry, const Gathered& gathered, CallSpec& spec) {
+  size_t next = 0;
+  for (ArgumentSpec& argument : spec.arguments) {
+    if (argument.kind != ArgumentSpec::Kind::kScalar) continue;
+    for (TensorSpec& number : argument.tensors) {
+      while (gathered.numbers[next].tensor) ++next;
+      number.type = {NumberType(entry, spec, gathered.numbers[next++]), {}};
+      number.defined = true;
+    }
+  }
+}
+
 }  // namespace
 
 std::string Describe(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arguments) {
@@ -401,6 +444,10 @@ std::unique_ptr<Plan> MakePlan(const OperatorEntry& entry, const torch::jit::Sta
     return plan;
   }
 
+  // In-place forms are judged by PyTorch's own kernel above.
+  const Variant* variant = entry.form == Form::kOut ? FindVariant(entry.name) : nullptr;
+  const bool out_is_elementwise = variant != nullptr && variant->elementwise;
+
   // --- outputs: fresh tensors, or writes through the views of the written ones
   std::vector<ResultTarget> targets;
   size_t next_written = 0;
@@ -430,7 +477,9 @@ std::unique_ptr<Plan> MakePlan(const OperatorEntry& entry, const torch::jit::Sta
       CheckWritable(entry, result, tensor);
       if (!tensor.sizes().equals(result.sizes)) {
         if (entry.form == Form::kOut && !IsAlsoRead(gathered, index)) {
-          plan->resize.emplace_back(index, result.sizes);
+          // Only a TensorIterator lays an out= tensor out as it would a new one.
+          plan->resize.push_back({index, result.sizes, {}});
+          if (out_is_elementwise) plan->resize.back().strides = result.strides;
           continue;
         }
         TORCH_CHECK(false, "output with shape ", ShapeText(tensor.sizes()),
@@ -453,18 +502,15 @@ std::unique_ptr<Plan> MakePlan(const OperatorEntry& entry, const torch::jit::Sta
       targets.emplace_back();
     }
   }
-  // In-place forms were judged by PyTorch's own kernel above.
-  const Variant* variant = entry.form == Form::kOut ? FindVariant(entry.name) : nullptr;
-  const bool out_is_elementwise = variant != nullptr && variant->elementwise;
   for (size_t i = 0; i < plan->outputs.size(); ++i) {
     Output& output = plan->outputs[i];
     if (output.fresh) continue;
     const GatheredTensor& t = gathered.tensors[output.tensor];
     if (!AllowsInternalOverlap(entry)) at::assert_no_internal_overlap(*t.tensor);
-    if (out_is_elementwise) {
-      for (const GatheredTensor& other : gathered.tensors) {
-        if (!other.written) at::assert_no_partial_overlap(*t.tensor, *other.tensor);
-      }
+    for (const GatheredTensor& other : gathered.tensors) {
+      if (other.written) continue;
+      if (out_is_elementwise) at::assert_no_partial_overlap(*t.tensor, *other.tensor);
+      if (RefusesOverlap(entry)) at::assert_no_overlap(*t.tensor, *other.tensor);
     }
     ResultTarget& target = targets[i];
     target.fresh = false;
@@ -531,6 +577,7 @@ std::unique_ptr<Plan> MakePlan(const OperatorEntry& entry, const torch::jit::Sta
   std::vector<InputSource> sources;
   std::vector<int> parameter_of(gathered.tensors.size(), -1);
   plan->number_dtypes.resize(gathered.numbers.size());
+  NumberTypes(entry, gathered, *spec);
   if (entry.rule->scalars_as_self && !gathered.tensors.empty()) {
     plan->number_range = gathered.tensors[0].tensor->scalar_type();
   }

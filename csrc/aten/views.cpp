@@ -12,6 +12,7 @@
 
 #include "aten/guard.h"
 #include "aten/storage.h"
+#include "lowering/call.h"
 #include "trace/runtime.h"
 
 namespace torch_tpu::aten {

@@ -28,13 +28,12 @@ bool IsSupported(c10::ScalarType type);
 // The dtype arithmetic is done in: float16, bfloat16 and float8 compute in float32.
 DType ComputeType(DType dtype);
 
-enum class Target { kCpu, kTpu };
-
 // A tensor argument as far as a rule may know it.
 struct TensorSpec {
   Type type;
   bool wrapped_number = false;  // a Python number that PyTorch turned into a 0-d tensor
   bool defined = false;
+  bool contiguous = false;  // row-major in PyTorch's memory
 };
 
 // What the signature of one operator call says of one schema argument.
@@ -59,7 +58,6 @@ struct ArgumentSpec {
 // caller does not get has defined=false, and the rule may return an undefined value for it).
 struct CallSpec {
   std::string name;  // "add.Tensor"
-  Target target = Target::kCpu;
   stablehlo::Precision precision = stablehlo::Precision::kHighest;  // of float32 dots
   bool deterministic = false;
   bool host_dot = false;  // the client runs the host's dot product of small matrices
@@ -81,7 +79,7 @@ class Call {
 
   const CallSpec& spec() const { return spec_; }
   Builder& builder() const { return builder_; }
-  bool on_tpu() const { return spec_.target == Target::kTpu; }
+  bool on_tpu() const { return builder_.platform() == stablehlo::Platform::kTpu; }
 
   // --- tensor arguments by schema name
   Value tensor(std::string_view name) const;  // must be present
@@ -89,6 +87,9 @@ class Call {
   Values tensors(std::string_view name) const;
   std::vector<std::optional<Value>> optional_tensors(std::string_view name) const;
   bool has(std::string_view name) const;  // present and not None
+  // Whether PyTorch holds a tensor row-major. Values come in their logical shapes either way; this
+  // is for operators whose results PyTorch makes depend on it.
+  bool contiguous(std::string_view name) const;
 
   // --- numbers that may be run-time arguments (Scalar, float)
   // 0-d value of `dtype`.

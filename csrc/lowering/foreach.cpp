@@ -25,7 +25,6 @@ class ItemCall {
  public:
   ItemCall(Call& list, std::string op, int index) : list_(list) {
     spec_.name = std::move(op);
-    spec_.target = list.spec().target;
     spec_.precision = list.spec().precision;
     spec_.deterministic = list.spec().deterministic;
     spec_.host_dot = list.spec().host_dot;

@@ -5,32 +5,6 @@
 namespace torch_tpu::pjrt {
 namespace {
 
-std::vector<PJRT_NamedValue> NamedValues(const ClientOptions& options) {
-  std::vector<PJRT_NamedValue> values;
-  for (const auto& [name, option] : options) {
-    TORCH_TPU_PJRT_ARGS(PJRT_NamedValue, value);
-    value.name = name.data();
-    value.name_size = name.size();
-    value.value_size = 1;
-    if (const auto* text = std::get_if<std::string>(&option)) {
-      value.type = PJRT_NamedValue_kString;
-      value.string_value = text->data();
-      value.value_size = text->size();
-    } else if (const auto* integer = std::get_if<int64_t>(&option)) {
-      value.type = PJRT_NamedValue_kInt64;
-      value.int64_value = *integer;
-    } else if (const auto* number = std::get_if<float>(&option)) {
-      value.type = PJRT_NamedValue_kFloat;
-      value.float_value = *number;
-    } else {
-      value.type = PJRT_NamedValue_kBool;
-      value.bool_value = std::get<bool>(option);
-    }
-    values.push_back(value);
-  }
-  return values;
-}
-
 PJRT_DeviceDescription* Description(const Plugin& plugin, PJRT_Device* device) {
   TORCH_TPU_PJRT_ARGS(PJRT_Device_GetDescription_Args, args);
   args.device = device;
@@ -75,7 +49,7 @@ std::optional<MemoryStats> Device::memory_stats() const {
 std::shared_ptr<Client> Client::Create(std::shared_ptr<const Plugin> plugin,
                                        const ClientOptions& options) {
   const PJRT_Api* api = plugin->api();
-  const std::vector<PJRT_NamedValue> values = NamedValues(options);
+  const std::vector<PJRT_NamedValue> values = ToPjrt(options);
   auto client = std::shared_ptr<Client>(new Client);
   client->plugin_ = plugin;
   {

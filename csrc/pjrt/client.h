@@ -8,19 +8,18 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "pjrt/buffer.h"
 #include "pjrt/compile_options.h"
 #include "pjrt/executable.h"
+#include "pjrt/named_values.h"
 #include "pjrt/plugin.h"
 
 namespace torch_tpu::pjrt {
 
 // Options of PJRT_Client_Create by name.
-using ClientOptions =
-    std::vector<std::pair<std::string, std::variant<std::string, int64_t, float, bool>>>;
+using ClientOptions = NamedValues;
 
 struct MemoryStats {
   int64_t bytes_in_use = 0;

@@ -10,22 +10,9 @@
 
 #include "pjrt/event.h"
 #include "pjrt/plugin.h"
+#include "pjrt/program.h"
 
 namespace torch_tpu::pjrt {
-
-struct TensorType {
-  PJRT_Buffer_Type type;
-  std::vector<int64_t> dims;
-  bool operator==(const TensorType&) const = default;
-};
-
-// "f32[8,128]"
-std::string ToString(const TensorType& type);
-
-struct CompiledMemory {  // bytes a device
-  int64_t generated_code = 0, arguments = 0, outputs = 0, aliased = 0, temporary = 0;
-  std::optional<int64_t> peak;
-};
 
 // A loaded executable. Thread-safe.
 class Executable {
@@ -59,10 +46,8 @@ class Executable {
   // Call before the executable is shared between threads.
   void SetParameters(std::vector<TensorType> parameters) { parameters_ = std::move(parameters); }
 
-  std::string Serialize() const;
-  std::optional<CompiledMemory> memory() const;
-  // Cost analysis by name ("flops", "bytes accessed", ...); empty where unsupported.
-  std::vector<std::pair<std::string, double>> costs() const;
+  // The program that is loaded.
+  Program program() const;
 
  private:
   void Run(PJRT_Buffer* const* arguments, size_t num_arguments, PJRT_Buffer** outputs,

@@ -12,6 +12,7 @@
 #include "aten/registration.h"
 #include "aten/storage.h"
 #include "python/hooks.h"
+#include "python/topology.h"
 #include "trace/operation.h"
 #include "trace/runtime.h"
 #include "trace/trace.h"
@@ -185,4 +186,5 @@ PYBIND11_MODULE(_C, m) {
   m.def("set_fallback_policy",
         [](const std::string& name) { aten::SetFallbackPolicy(PolicyFromName(name)); });
   m.def("served_operators", &aten::ServedOperators);
+  BindTopology(m);
 }

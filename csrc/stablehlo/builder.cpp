@@ -61,7 +61,8 @@ int64_t Value::dim(int i) const {
   return all[wrapped];
 }
 
-Builder::Builder(std::string module_name) : module_name_(SymbolName(std::move(module_name))) {
+Builder::Builder(std::string module_name, Platform platform)
+    : module_name_(SymbolName(std::move(module_name))), platform_(platform) {
   body_.reserve(4096);
 }
 

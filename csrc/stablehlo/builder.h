@@ -17,6 +17,10 @@ namespace torch_tpu::stablehlo {
 
 class Builder;
 
+// What a module is for. Both understand all of StableHLO's types and operations that this library
+// writes, but not in every combination.
+enum class Platform { kCpu, kTpu };
+
 // One SSA value of a module under construction. Cheap to copy; valid while its builder lives.
 class Value {
  public:
@@ -47,10 +51,11 @@ using Region = std::function<Values(const Values&)>;
 // StableHLO 1.13). Every operation checks its operands' shapes and dtypes and throws TypeError.
 class Builder {
  public:
-  explicit Builder(std::string module_name = "main");
+  explicit Builder(std::string module_name = "main", Platform platform = Platform::kCpu);
   Builder(const Builder&) = delete;
   Builder& operator=(const Builder&) = delete;
 
+  Platform platform() const { return platform_; }
   Value Parameter(const Type& type);
   // Result `result` may be written into the buffer of parameter `parameter`.
   void Alias(int parameter, int result);
@@ -96,6 +101,7 @@ class Builder {
 
  private:
   std::string module_name_;
+  const Platform platform_;
   std::string body_;
   std::string location_;
   std::deque<Type> types_;            // references to its elements stay valid as it grows

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "trace/device.h"
+#include "trace/dump.h"
 #include "trace/runtime.h"
 
 namespace torch_tpu::trace {
@@ -47,17 +48,10 @@ Operation::Operation(std::string name, std::vector<const Type*> parameters, Lowe
       parameters_(std::move(parameters)),
       lower_(std::move(lower)),
       aliases_(std::move(aliases)) {
-  Builder builder(SymbolName(name_));
-  Values inputs;
-  for (const Type* type : parameters_) inputs.push_back(builder.Parameter(*type));
-  Lowered lowered = lower_(builder, inputs);
-  Values roots = lowered.results;
-  for (const auto& result : lowered.results) results_.push_back(Intern(result.type()));
-  for (auto& check : lowered.checks) {
-    checks_.push_back(std::move(check.spec));
-    roots.push_back(check.ok);
-  }
-  used_ = builder.LiveParameters(roots);
+  Outline outline = Trial(Runtime::Get().platform());
+  results_ = std::move(outline.results);
+  checks_ = std::move(outline.checks);
+  used_ = std::move(outline.used);
   for (bool used : used_) num_used_ += used;
   int position = 0;
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -71,17 +65,39 @@ Operation::Operation(std::string name, std::vector<const Type*> parameters, Lowe
   }
 }
 
+Operation::Outline Operation::Trial(stablehlo::Platform platform) const {
+  Builder builder(SymbolName(name_), platform);
+  Values inputs;
+  for (const Type* type : parameters_) inputs.push_back(builder.Parameter(*type));
+  Lowered lowered = lower_(builder, inputs);
+  Values roots = lowered.results;
+  Outline outline;
+  for (const auto& result : lowered.results) outline.results.push_back(Intern(result.type()));
+  for (auto& check : lowered.checks) {
+    outline.checks.push_back(std::move(check.spec));
+    roots.push_back(check.ok);
+  }
+  outline.used = builder.LiveParameters(roots);
+  return outline;
+}
+
 Operation::~Operation() {
   if (compiled()) Runtime::Get().DrainQueues();
 }
 
-std::string Operation::Module() const {
-  Builder builder(SymbolName(name_));
+std::string Operation::Module() const { return Emit(Runtime::Get().platform(), used_); }
+
+std::string Operation::Module(stablehlo::Platform platform) const {
+  return Emit(platform, Trial(platform).used);
+}
+
+std::string Operation::Emit(stablehlo::Platform platform, const std::vector<bool>& used) const {
+  Builder builder(SymbolName(name_), platform);
   Values inputs;
   std::vector<int> positions(parameters_.size(), -1);
   int position = 0;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (!used_[i]) {
+    if (!used[i]) {
       inputs.emplace_back();
       continue;
     }
@@ -90,10 +106,10 @@ std::string Operation::Module() const {
   }
   for (size_t i = 0; i < parameters_.size(); ++i) {
     // Rules may touch an argument that reaches no result.
-    if (!used_[i]) inputs[i] = stablehlo::ZeroConstant(builder, *parameters_[i]);
+    if (!used[i]) inputs[i] = stablehlo::ZeroConstant(builder, *parameters_[i]);
   }
   for (auto [parameter, result] : aliases_) {
-    if (used_[parameter] && results_[result] == parameters_[parameter]) {
+    if (used[parameter] && results_[result] == parameters_[parameter]) {
       builder.Alias(positions[parameter], result);
     }
   }
@@ -108,6 +124,7 @@ void Operation::Compile() {
   if (compiled()) return;
   const auto start = std::chrono::steady_clock::now();
   const std::string module = Module();
+  DumpModule(*this);
   static const bool print = std::getenv("TORCH_TPU_PRINT_MODULES") != nullptr;
   if (print) fprintf(stderr, "%s\n%s\n", name_.c_str(), module.c_str());
   constexpr int64_t kSmallElements = 2048;

@@ -55,7 +55,7 @@ class Operation {
   // Results, without the checks.
   const std::vector<const Type*>& results() const { return results_; }
   const std::vector<CheckSpec>& checks() const { return checks_; }
-  Lowered Emit(stablehlo::Builder& builder, const stablehlo::Values& parameters) const {
+  Lowered Inline(stablehlo::Builder& builder, const stablehlo::Values& parameters) const {
     return lower_(builder, parameters);
   }
 
@@ -68,11 +68,22 @@ class Operation {
   bool compiled() const { return ready_.load(std::memory_order_acquire) != nullptr; }
   // Positions (among used parameters) that an execution may donate; the others always survive.
   const std::vector<int64_t>& donatable() const { return donatable_; }
-  // StableHLO text of the module.
+  // StableHLO text of the module as it is compiled here, and as it would be for another platform
+  // (there it may use other parameters and check other things).
   std::string Module() const;
+  std::string Module(stablehlo::Platform platform) const;
   void Compile();
 
  private:
+  // What running the lowering tells.
+  struct Outline {
+    std::vector<const Type*> results;
+    std::vector<CheckSpec> checks;
+    std::vector<bool> used;
+  };
+  Outline Trial(stablehlo::Platform platform) const;
+  std::string Emit(stablehlo::Platform platform, const std::vector<bool>& used) const;
+
   const std::string& name_;
   const std::vector<const Type*> parameters_;
   const Lower lower_;

@@ -77,8 +77,9 @@ void Runtime::Start() {
   }
   if (quiet) unsetenv("TF_CPP_MIN_LOG_LEVEL");
   size_t count = client->devices().size();
-  target_ = client->platform_name() == "cpu" ? lowering::Target::kCpu : lowering::Target::kTpu;
-  if (target_ == lowering::Target::kCpu) {
+  platform_ =
+      client->platform_name() == "cpu" ? stablehlo::Platform::kCpu : stablehlo::Platform::kTpu;
+  if (platform_ == stablehlo::Platform::kCpu) {
     count = std::min<size_t>(count, static_cast<size_t>(RequestedDevices()));
     host_dot_ = pjrt::RegisterHostDot(*plugin);
   }
@@ -121,7 +122,7 @@ const pjrt::Client& Runtime::client() {
 pjrt::CompileOptions Runtime::OptionsFor(ProgramSize size) {
   pjrt::CompileOptions options;
   options.portable = true;
-  if (target_ != lowering::Target::kCpu) return options;
+  if (platform_ != stablehlo::Platform::kCpu) return options;
   // XLA:CPU's defaults let min and max drop NaN and reassociate sums.
   options.env_option_overrides = {{"xla_cpu_enable_fast_min_max", false},
                                   {"xla_cpu_enable_fast_math", false}};

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "lowering/call.h"
 #include "pjrt/client.h"
 #include "pjrt/discovery.h"
+#include "stablehlo/builder.h"
 #include "trace/device.h"
 
 namespace torch_tpu::trace {
@@ -41,7 +41,8 @@ class Runtime {
   bool InBadFork() const;
   pjrt::PluginChoice Choice() const;
   const pjrt::Client& client();
-  lowering::Target target() const { return target_; }
+  // What modules are written for: the client's platform.
+  stablehlo::Platform platform() const { return platform_; }
   // Programs may call the host's dot product (pjrt/host_dot.h).
   bool host_dot() const { return host_dot_; }
   // How much a program computes: small ones are compiled in the cheapest way.
@@ -58,7 +59,7 @@ class Runtime {
   std::shared_ptr<pjrt::Client> client_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::set<std::string> refused_options_;
-  lowering::Target target_ = lowering::Target::kCpu;
+  stablehlo::Platform platform_ = stablehlo::Platform::kCpu;
   bool host_dot_ = false;
 };
 

@@ -120,7 +120,7 @@ std::shared_ptr<Operation> Trace::Close(std::string name, const std::vector<Valu
       for (size_t i = 0; i < step.inputs.size(); ++i) {
         arguments.push_back(resolve(step.inputs[i], step.operation->parameters()[i]));
       }
-      Lowered part = step.operation->Emit(builder, arguments);
+      Lowered part = step.operation->Inline(builder, arguments);
       results.push_back(std::move(part.results));
       for (auto& check : part.checks) lowered.checks.push_back(std::move(check));
     }

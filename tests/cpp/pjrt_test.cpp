@@ -709,7 +709,7 @@ TEST(CompileOptionsTest, WireFormat) {
 
 TEST_P(PjrtTest, SerializeAndLoad) {
   auto add = CompileAdd();
-  const std::string bytes = add->Serialize();
+  const std::string bytes = add->program().Serialize();
   EXPECT_GT(bytes.size(), 100u);
   auto loaded = client_->Deserialize(bytes);
   EXPECT_EQ(loaded->outputs(), add->outputs());
@@ -722,7 +722,7 @@ TEST_P(PjrtTest, SerializeAndLoad) {
   EXPECT_NE(ErrorOf([&] { client_->Deserialize(""); }).code(), Code::kOk);
 
   auto portable = CompileAdd(/*portable=*/true);
-  auto portable_loaded = client_->Deserialize(portable->Serialize());
+  auto portable_loaded = client_->Deserialize(portable->program().Serialize());
   Buffer b = Floats({1, 2, 3, 4, 5, 6}, {2, 3}, 3);
   EXPECT_EQ(Read(Run(*portable_loaded, {b.raw(), b.raw()}, device(3).raw())),
             (std::vector<float>{2, 4, 6, 8, 10, 12}));
@@ -730,12 +730,12 @@ TEST_P(PjrtTest, SerializeAndLoad) {
 
 TEST_P(PjrtTest, MemoryAndCosts) {
   auto donating = client_->Compile(kDonating, {});
-  const std::optional<CompiledMemory> memory = donating->memory();
+  const std::optional<CompiledMemory> memory = donating->program().memory();
   ASSERT_TRUE(memory.has_value());
   EXPECT_EQ(memory->arguments, 48);
   EXPECT_EQ(memory->outputs, 24);
   EXPECT_EQ(memory->aliased, 24);
-  for (const auto& [name, value] : CompileAdd()->costs()) {
+  for (const auto& [name, value] : CompileAdd()->program().costs()) {
     if (name == "flops") {
       EXPECT_EQ(value, 6);
     }

@@ -1,0 +1,66 @@
+"""A process that compiles modules: reads requests as lines of JSON, answers in the same way.
+
+libtpu may end its process instead of reporting an error, so it lives in one of its own. Started by
+`compiler.py` with the environment that libtpu needs; the answers go to the file descriptor given as
+the first argument, because libtpu writes to stdout and stderr.
+"""
+
+import json
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+
+def estimated_cycles(optimized: bytes) -> int | None:
+    """The compiler's estimates for single instructions, added up. They stand as JSON in the backend
+    configuration of each instruction."""
+    found = re.findall(rb'"estimated_cycles":"?(\d+)', optimized)
+    return sum(map(int, found)) if found else None
+
+
+def compile_one(topology, text: str) -> dict:
+    import torch
+
+    start = time.monotonic()
+    try:
+        program = topology.compile(text)
+    except torch.OutOfMemoryError as error:
+        return {"status": "out of memory", "message": str(error)}
+    except Exception as error:
+        return {"status": "error", "message": str(error)}
+    result = {"status": "ok", "seconds": time.monotonic() - start, **program.memory()}
+    costs = program.costs()
+    for field, name in (
+        ("flops", "flops"),
+        ("bytes_accessed", "bytes accessed"),
+        ("optimal_seconds", "optimal_seconds"),
+    ):
+        # The compiler says -1 for what it cannot tell.
+        if costs.get(name, -1) >= 0:
+            result[field] = costs[name]
+    result["estimated_cycles"] = estimated_cycles(program.optimized()[1])
+    return result
+
+
+def main() -> None:
+    from torch_tpu import _C
+
+    answers = os.fdopen(int(sys.argv[1]), "w", buffering=1)
+    topologies = {}
+    for line in sys.stdin:
+        request = json.loads(line)
+        key = request["topology"]
+        try:
+            if key not in topologies:
+                options = [tuple(option) for option in request["options"]]
+                topologies[key] = _C.Topology(request["plugin"], key, options)
+            answer = compile_one(topologies[key], Path(request["file"]).read_text())
+        except Exception as error:
+            answer = {"status": "error", "message": str(error)}
+        answers.write(json.dumps(answer) + "\n")
+
+
+if __name__ == "__main__":
+    main()
