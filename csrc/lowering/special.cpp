@@ -1,4 +1,4 @@
-// Special functions: error, gamma, zeta, Bessel and normal-distribution functions.
+// Special functions: error, gamma, zeta and normal-distribution functions.
 
 #include <c10/util/Exception.h>
 
@@ -8,6 +8,7 @@
 #include <span>
 
 #include "lowering/elementwise.h"
+#include "lowering/series.h"
 
 namespace torch_tpu::lowering {
 namespace {
@@ -21,54 +22,6 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // --- Chebyshev series, computed with forty digits by sampling the function at Chebyshev nodes; the
 // coefficient of T0 first.
-
-// exp(-x) I0(x) for 0 <= x <= 8, in x/4 - 1.
-constexpr double kI0eSmall[] = {
-    0.33839763720473803,    -0.3046826723431984,     0.17162090152220877,    -0.09490109704804764,
-    0.04930528423967071,    -0.02373741480589947,    0.010546460394594998,   -0.004324309995050576,
-    0.0016394756169413357,  -0.0005763755745385824,  0.00018850288509584165, -5.754195010082104e-05,
-    1.6448448070728896e-05, -4.4167383584587505e-06, 1.1173875391201037e-06, -2.670793853940612e-07,
-    6.046995022541919e-08,  -1.300025009986248e-08,  2.6598237246823866e-09, -5.189795601635263e-10,
-    9.675809035373237e-11,  -1.726826291441556e-11,  2.95505266312964e-12,   -4.856446783111929e-13,
-    7.676185498604936e-14,  -1.1685332877993451e-14, 1.715391285555133e-15,  -2.431279846547955e-16,
-    3.3307945188222384e-17, -4.4153416464793395e-18, 5.669178006921496e-19};
-
-// sqrt(x) exp(-x) I0(x) for x >= 8, in 16/x - 1.
-constexpr double kI0eLarge[] = {
-    0.4022452055070544,      0.0033691164782556943,   6.889758346916825e-05,
-    2.8913705208347567e-06,  2.0489185894690638e-07,  2.266668990498178e-08,
-    3.3962320257083865e-09,  4.94060238822497e-10,    1.1889147107846439e-11,
-    -3.1499165279632416e-11, -1.3215811840447713e-11, -1.7941785315068062e-12,
-    7.180124451383666e-13,   3.8527783827421426e-13,  1.54008621752141e-14,
-    -4.150569347287222e-14,  -9.554846698828307e-15,  3.8116806693526224e-15,
-    1.7725601330565263e-15,  -3.425485619677219e-16,  -2.8276239805165836e-16,
-    3.461222867697461e-17,   4.46562142029676e-17,    -4.830504485944182e-18,
-    -7.233180487874754e-18,  9.921475412173699e-19,   1.193650890845982e-18};
-
-// exp(-x) I1(x) / x for 0 <= x <= 8, in x/4 - 1.
-constexpr double kI1eSmall[] = {
-    0.12629359322181682,     -0.17641651835783406,    0.1026436586898471,
-    -0.05294598120809499,    0.024726449030626516,    -0.010564084894626197,
-    0.004156422944312888,    -0.0015135724506312532,  0.0005122859561685758,
-    -0.00016176081582589674, 4.781565107550054e-05,   -1.3273163656039436e-05,
-    3.4702513081376785e-06,  -8.568720264695455e-07,  2.0032947535521353e-07,
-    -4.445059128796328e-08,  9.381537386495773e-09,   -1.8872497517228294e-09,
-    3.625590281552117e-10,   -6.663489723502027e-11,  1.1736186298890901e-11,
-    -1.9839743977649436e-12, 3.223793365945575e-13,   -5.042185504727912e-14,
-    7.600684294735408e-15,   -1.1055969477353862e-15, 1.5536319577362005e-16,
-    -2.111421214358166e-17,  2.7779141127610464e-18,  -3.541581772542136e-19};
-
-// sqrt(x) exp(-x) I1(x) for x >= 8, in 16/x - 1.
-constexpr double kI1eLarge[] = {
-    0.38928811750914005,     -0.009761097491361469,   -0.00011058893876262371,
-    -3.882564808877691e-06,  -2.512236237870209e-07,  -2.6314688468895196e-08,
-    -3.835380385964237e-09,  -5.589743462196584e-10,  -1.8974958123505413e-11,
-    3.2526035830154884e-11,  1.4125807436613782e-11,  2.0356285441470896e-12,
-    -7.198551776245908e-13,  -4.0835511110921974e-13, -2.1015418427726643e-14,
-    4.272440016711951e-14,   1.0420276984128802e-14,  -3.8144030724370075e-15,
-    -1.8803547755107825e-15, 3.3082023109209285e-16,  2.96262899764595e-16,
-    -3.209525921993424e-17,  -4.6503053684893586e-17, 4.414348323071708e-18,
-    7.517296310842105e-18,   -9.314178867326884e-19,  -1.242193275194891e-18};
 
 // (1 + 2x) exp(x^2) erfc(x) for x >= 0, in (x - 3.75) / (x + 3.75).
 constexpr double kErfcx[] = {
@@ -107,60 +60,10 @@ constexpr double kQuantileFar[] = {
     -1.368793874273754e-14,  5.737370539648091e-15,   -2.4179386446559204e-15,
     1.024111454915173e-15,   -4.357650270046944e-16,  1.8621418564279757e-16};
 
-// Clenshaw's recurrence over y in [-1, 1]. float32 leaves out what it cannot see.
-Value Chebyshev(Value y, std::span<const double> coefficients) {
-  size_t count = coefficients.size();
-  if (y.dtype() != DType::kF64) {
-    while (std::abs(coefficients[count - 1]) < 1e-9) --count;
-  }
-  const Value twice = Add(y, y);
-  Value next = ConstantLike(y, 0), after = next;
-  for (size_t i = count - 1; i > 0; --i) {
-    const Value current =
-        Add(Subtract(Multiply(twice, next), after), ConstantLike(y, coefficients[i]));
-    after = next;
-    next = current;
-  }
-  return Add(Subtract(Multiply(y, next), after), ConstantLike(y, coefficients[0]));
-}
-
 template <Value (*F)(Value)>
 Values LowerSpecial(Call& c) {
   return Result(c, F(Operand(c, "self", ResultComputeType(c))));
 }
-
-// --- modified Bessel functions of the first kind
-
-// Both pieces of a function given on [0, 8] and beyond, at |x|.
-Value BesselPieces(Value x, std::span<const double> small, std::span<const double> large) {
-  const Value one = ConstantLike(x, 1), eight = ConstantLike(x, 8);
-  const Value near = Minimum(x, eight), far = Maximum(x, eight);
-  const Value at_near = Chebyshev(Subtract(Multiply(near, ConstantLike(x, 0.25)), one), small);
-  const Value at_far =
-      Multiply(Chebyshev(Subtract(Divide(ConstantLike(x, 16), far), one), large), Rsqrt(far));
-  return Select(Gt(x, eight), at_far, at_near);
-}
-
-Value I0e(Value x) { return BesselPieces(Abs(x), kI0eSmall, kI0eLarge); }
-
-Value I1e(Value x) {
-  const Value magnitude = Abs(x);
-  const Value one = ConstantLike(x, 1), eight = ConstantLike(x, 8);
-  const Value pieces = BesselPieces(magnitude, kI1eSmall, kI1eLarge);
-  const Value scaled = Select(Gt(magnitude, eight), one, magnitude);  // the near piece is I1e(x)/x
-  const Value value = Multiply(pieces, scaled);
-  return Select(Lt(x, ConstantLike(x, 0)), Negate(value), value);
-}
-
-Value I0(Value x) { return Multiply(Exp(Abs(x)), I0e(x)); }
-Value I1(Value x) { return Multiply(Exp(Abs(x)), I1e(x)); }
-
-TPU_RULE({.op = "i0", .lower = &LowerSpecial<&I0>});
-TPU_RULE({.op = "special_i0e", .lower = &LowerSpecial<&I0e>});
-TPU_RULE({.op = "special_i1", .lower = &LowerSpecial<&I1>});
-TPU_RULE({.op = "special_i1e", .lower = &LowerSpecial<&I1e>});
-TPU_RULE({.op = "special_modified_bessel_i0", .lower = &LowerSpecial<&I0>});
-TPU_RULE({.op = "special_modified_bessel_i1", .lower = &LowerSpecial<&I1>});
 
 // --- error functions
 
