@@ -8,14 +8,31 @@
 #include <limits>
 
 #include "lowering/indices.h"
+#include "lowering/linspace.h"
 #include "lowering/rule.h"
 
 // Tensors that are made from numbers alone. Their sizes follow from the numbers, so these are part
 // of the signature.
 namespace torch_tpu::lowering {
-namespace {
 using namespace stablehlo;  // NOLINT
 using c10::ScalarType;
+
+Value Between(Builder& b, DType compute, int64_t n, Value start, Value end) {
+  const Type type{compute, {n}};
+  start = BroadcastTo(start, type.dims);
+  end = BroadcastTo(end, type.dims);
+  if (n == 1) return start;
+  const bool complex = IsComplex(compute);
+  Value i = b.Iota({complex ? RealOf(compute) : compute, {n}}, 0);
+  Value steps = ConstantLike(i, static_cast<double>(n - 1));
+  Value first_half = Lt(i, ConstantLike(i, static_cast<double>(n / 2)));
+  Value step = Divide(Subtract(end, start), Convert(steps, compute));
+  Value rising = Add(start, Multiply(step, Convert(i, compute)));
+  Value falling = Subtract(end, Multiply(step, Convert(Subtract(steps, i), compute)));
+  return Select(first_half, rising, falling);
+}
+
+namespace {
 
 c10::Scalar NumberOf(const Call& c, std::string_view name) {
   return c.spec().argument(name).constant.toScalar();
@@ -122,22 +139,6 @@ TPU_RULE({.op = "range.out",
           .any_out_dtype = true});
 
 // --- linspace, logspace
-
-// From both ends to the middle, so that the last element is exactly `end`.
-Value Between(Builder& b, DType compute, int64_t n, Value start, Value end) {
-  const Type type{compute, {n}};
-  start = BroadcastTo(start, type.dims);
-  end = BroadcastTo(end, type.dims);
-  if (n == 1) return start;
-  const bool complex = IsComplex(compute);
-  Value i = b.Iota({complex ? RealOf(compute) : compute, {n}}, 0);
-  Value steps = ConstantLike(i, static_cast<double>(n - 1));
-  Value first_half = Lt(i, ConstantLike(i, static_cast<double>(n / 2)));
-  Value step = Divide(Subtract(end, start), Convert(steps, compute));
-  Value rising = Add(start, Multiply(step, Convert(i, compute)));
-  Value falling = Subtract(end, Multiply(step, Convert(Subtract(steps, i), compute)));
-  return Select(first_half, rising, falling);
-}
 
 Values Linspace(Call& c) {
   Builder& b = c.builder();

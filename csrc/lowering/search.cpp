@@ -1,3 +1,5 @@
+#include "lowering/search.h"
+
 #include <c10/util/Exception.h>
 #include <c10/util/accumulate.h>
 
@@ -10,13 +12,10 @@
 #include "lowering/rule.h"
 
 namespace torch_tpu::lowering {
-namespace {
 using namespace stablehlo;  // NOLINT
 using c10::IntArrayRef;
 
-// For each value the first place of a sorted sequence that does not come before it, or, from the
-// right, that comes after it. `sequence` is 1-d, or has the values' leading dimensions. All values
-// are searched for at once, each step halving what is left.
+// All values are searched for at once, each step halving what is left.
 Value Search(Value sequence, Value values, bool right) {
   const int last = sequence.rank() - 1;
   const int64_t size = sequence.dim(last);
@@ -38,6 +37,8 @@ Value Search(Value sequence, Value values, bool right) {
   }
   return low;
 }
+
+namespace {
 
 Values SearchRule(Call& c, Value sequence, Value values, bool right) {
   const DType type = ComputeType(c.promoted());
