@@ -11,6 +11,7 @@
 #include "aten/decomposition.h"
 #include "aten/dispatch.h"
 #include "aten/indexing_kernel.h"
+#include "aten/linalg_errors.h"
 #include "aten/list_copy_kernel.h"
 #include "aten/operator_entry.h"
 
@@ -206,6 +207,8 @@ void RegisterOperators() {
             ? torch::CppFunction::makeFromBoxedFunctor(std::make_unique<IndexingKernel>(entry))
         : ListCopyKernel::Serves(*entry)
             ? torch::CppFunction::makeFromBoxedFunctor(std::make_unique<ListCopyKernel>(entry))
+        : LinalgErrorsKernel::Serves(*entry)
+            ? torch::CppFunction::makeFromBoxedFunctor(std::make_unique<LinalgErrorsKernel>(entry))
             : torch::CppFunction::makeFromBoxedFunctor(std::make_unique<RuleKernel>(entry)));
     served(*entry, entry->form == Form::kFunctional ? "rule" : "derived");
   }

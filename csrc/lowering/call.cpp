@@ -231,6 +231,12 @@ bool Call::has(std::string_view name) const {
   }
 }
 
+bool Call::contiguous(std::string_view name) const {
+  const ArgumentSpec& argument = spec_.arguments[IndexOf(name)];
+  if (argument.kind != Kind::kTensor) Fail(spec_, name, "is not a tensor");
+  return argument.tensors[0].contiguous;
+}
+
 Value Call::tensor(std::string_view name) const {
   const std::optional<Value> value = optional_tensor(name);
   if (!value) Fail(spec_, name, "is an absent tensor");
