@@ -522,8 +522,8 @@ void RuleKernel::Call(Stack* stack) const {
     }
     if (C10_UNLIKELY(!plan->resize.empty())) {
       locks.Unlock();
-      for (const auto& [tensor, sizes] : plan->resize) {
-        ResizeOutput(*gathered.tensors[tensor].tensor, sizes);
+      for (const auto& [tensor, sizes, strides] : plan->resize) {
+        ResizeOutput(*gathered.tensors[tensor].tensor, sizes, strides);
       }
       continue;
     }

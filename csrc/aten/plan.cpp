@@ -208,8 +208,7 @@ void CheckWritable(const OperatorEntry& entry, const ResultSpec& result, const a
   if (entry.rule->any_out_dtype) return;
   if (WantsSelfsDtype(entry)) {
     TORCH_CHECK(result.dtype == target.scalar_type(), "Found dtype ",
-                c10::toString(target.scalar_type()), " but expected ",
-                c10::toString(result.dtype));
+                c10::toString(target.scalar_type()), " but expected ", c10::toString(result.dtype));
   }
   if (entry.rule->op == "index_select" && entry.form == Form::kOut) {
     TORCH_CHECK(result.dtype == target.scalar_type(),

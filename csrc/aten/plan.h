@@ -71,8 +71,12 @@ struct Plan {
   std::vector<Return> returns;
   bool random = false;
   uint64_t draws = 0;
-  // out= tensors to be resized before the call is looked up again.
-  std::vector<std::pair<int, std::vector<int64_t>>> resize;
+  // out= tensors to be resized before the call is looked up again; no strides: row-major.
+  struct Resize {
+    int tensor;
+    std::vector<int64_t> sizes, strides;
+  };
+  std::vector<Resize> resize;
   bool nothing_to_do = false;  // all results are empty
   // Written tensors of a list overlap: the call is made for one after the other.
   bool one_by_one = false;

@@ -152,8 +152,9 @@ void ResizeStorage(c10::StorageImpl& storage, size_t bytes) {
   storage.set_nbytes(bytes);
 }
 
-void ResizeOutput(const at::Tensor& tensor, c10::IntArrayRef sizes) {
+void ResizeOutput(const at::Tensor& tensor, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
   at::native::resize_output(tensor, sizes);
+  if (!strides.empty()) tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
 }
 
 }  // namespace torch_tpu::aten

@@ -40,3 +40,21 @@ def test_complex_in_place():
     agree_on(lambda z: z.conj_physical_(), z)
     agree_on(lambda z: torch.conj_physical(z, out=torch.zeros_like(z)), z)
     agree_on(lambda z: z.eq_(z), z)
+
+
+def test_resized_out_is_laid_out_as_a_new_tensor():
+    agree_on(lambda x, o: torch.div(x.t(), 2, out=o), X, torch.zeros(0))
+    agree_on(lambda x, o: torch.lt(x.t(), x.t() * 2, out=o), X, torch.zeros(1))
+    agree_on(lambda x, o: torch.mm(x.t(), x, out=o), X, torch.zeros(0))
+    # Written through the new strides.
+    agree_on(lambda x, o: torch.add(x.t(), 1, out=o).mul_(x.t())[:, 1:], X, torch.zeros(0))
+
+
+def test_out_of_the_wrong_dtype():
+    x, small = X.long(), torch.zeros(2, 3, dtype=torch.int32)
+    for name in "neg ceil floor round sgn sign trunc bitwise_not".split():
+        agree_on(lambda x, o, f=getattr(torch, name): f(x, out=o), x, small)
+        agree_on(lambda x, o, f=getattr(torch, name): f(x, out=o), x, x)
+    agree_on(lambda x, o: torch.index_select(x, 0, x[:, 0] // 3, out=o), x, small)
+    agree_on(lambda x, o: torch.cat([x, x], 0, out=o), x * (1 + 0j), X)
+    agree_on(lambda x, o: torch.cat([x, x], 0, out=o), x, X)

@@ -246,3 +246,21 @@ def test_state_moves_with_the_parameters():
     optimizer.step()
     restored.step()
     same(other.detach(), parameter.detach(), tolerance=1e-6)
+
+
+@pytest.mark.parametrize("name", words("add sub mul div"))
+def test_numbers_keep_their_digits(name):
+    function = getattr(torch, f"_foreach_{name}")
+    double, integer = torch.ones(2, dtype=torch.float64), torch.ones(2, dtype=torch.int64)
+    agree_on(lambda x: list(function([x], 0.1)), double, tolerance=1e-15)
+    agree_on(lambda x: list(function([x, x], [0.1, 1e-9])), double, tolerance=1e-15)
+    agree_on(lambda x: list(function([x], 2j)), torch.tensor([1 - 2j, 3j]), tolerance=1e-6)
+    if name != "div":
+        agree_on(lambda x: list(function([x], 2**40 + 1)), integer)
+
+
+def test_numbers_of_pow_and_lerp_keep_their_digits():
+    x = torch.tensor([2.0, 3.0], dtype=torch.float64)
+    agree_on(lambda x: list(torch._foreach_pow([x], 0.1)), x, tolerance=1e-14)
+    agree_on(lambda x: list(torch._foreach_lerp([x], [x * 2], 0.1)), x, tolerance=1e-14)
+    agree_on(lambda x: list(torch._foreach_addcmul([x], [x], [x], 0.1)), x, tolerance=1e-14)
