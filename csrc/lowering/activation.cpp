@@ -47,6 +47,8 @@ Values LowerRelu(Call& c) {
 std::vector<ResultSpec> ReluShape(const ShapeCall& s) {
   TORCH_CHECK(s.tensor("self").dtype != c10::ScalarType::Bool,
               "Boolean inputs not supported for relu");
+  TORCH_CHECK_NOT_IMPLEMENTED(!c10::isComplexType(s.tensor("self").dtype),
+                              "clamp is not supported for complex types");
   return SelfShape(s);
 }
 
@@ -309,6 +311,8 @@ Values LowerHardTanhBackward(Call& c) {
 std::vector<ResultSpec> HardTanhShape(const ShapeCall& s) {
   TORCH_CHECK(s.tensor("self").dtype != c10::ScalarType::Bool,
               "Bool inputs not supported for hardtanh");
+  TORCH_CHECK_NOT_IMPLEMENTED(!c10::isComplexType(s.tensor("self").dtype),
+                              "clamp is not supported for complex types");
   return SelfShape(s);
 }
 

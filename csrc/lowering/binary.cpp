@@ -401,10 +401,13 @@ std::vector<ResultSpec> FrexpShape(const ShapeCall& s) {
   return {SelfShape(s)[0], ElementwiseResult(s, {"self"}, c10::ScalarType::Int)};
 }
 
-TPU_RULE({.op = "atan2", .lower = &LowerAtan2});
+TPU_RULE({.op = "atan2", .lower = &LowerAtan2, .kinds = kFloat});
 TPU_RULE({.op = "hypot", .lower = &LowerHypot, .kinds = kFloat});
-TPU_RULE({.op = "copysign.Tensor", .lower = &LowerCopySign});
-TPU_RULE({.op = "copysign.Scalar", .lower = &LowerCopySign, .shape = &BinaryFloatShape});
+TPU_RULE({.op = "copysign.Tensor", .lower = &LowerCopySign, .kinds = kFloat});
+TPU_RULE({.op = "copysign.Scalar",
+          .lower = &LowerCopySign,
+          .shape = &BinaryFloatShape,
+          .kinds = kFloat});
 TPU_RULE({.op = "nextafter", .lower = &LowerNextAfter, .kinds = kFloat});
 TPU_RULE({.op = "heaviside", .lower = &LowerHeaviside});
 TPU_RULE({.op = "frexp.Tensor", .lower = &LowerFrexp, .shape = &FrexpShape});
@@ -448,17 +451,25 @@ Values LowerTimesLog(Call& c) {
 }
 
 TPU_RULE({.op = "logaddexp", .lower = &LowerLogAddExp<false>, .kinds = kFloat | kComplex});
-TPU_RULE({.op = "logaddexp2", .lower = &LowerLogAddExp<true>, .kinds = kFloat | kComplex});
-TPU_RULE({.op = "xlogy.Tensor", .lower = &LowerTimesLog<&Log>});
-TPU_RULE({.op = "xlogy.Scalar_Self", .lower = &LowerTimesLog<&Log>, .shape = &BinaryFloatShape});
-TPU_RULE({.op = "xlogy.Scalar_Other", .lower = &LowerTimesLog<&Log>, .shape = &BinaryFloatShape});
-TPU_RULE({.op = "special_xlog1py", .lower = &LowerTimesLog<&Log1p>});
+TPU_RULE({.op = "logaddexp2", .lower = &LowerLogAddExp<true>, .kinds = kFloat});
+TPU_RULE({.op = "xlogy.Tensor", .lower = &LowerTimesLog<&Log>, .kinds = kFloat});
+TPU_RULE({.op = "xlogy.Scalar_Self",
+          .lower = &LowerTimesLog<&Log>,
+          .shape = &BinaryFloatShape,
+          .kinds = kFloat});
+TPU_RULE({.op = "xlogy.Scalar_Other",
+          .lower = &LowerTimesLog<&Log>,
+          .shape = &BinaryFloatShape,
+          .kinds = kFloat});
+TPU_RULE({.op = "special_xlog1py", .lower = &LowerTimesLog<&Log1p>, .kinds = kFloat});
 TPU_RULE({.op = "special_xlog1py.self_scalar",
           .lower = &LowerTimesLog<&Log1p>,
-          .shape = &BinaryFloatShape});
+          .shape = &BinaryFloatShape,
+          .kinds = kFloat});
 TPU_RULE({.op = "special_xlog1py.other_scalar",
           .lower = &LowerTimesLog<&Log1p>,
-          .shape = &BinaryFloatShape});
+          .shape = &BinaryFloatShape,
+          .kinds = kFloat});
 
 // --- number theory
 

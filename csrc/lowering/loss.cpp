@@ -88,7 +88,7 @@ Values MseLossBackward(Call& c) {
   return {Finish(c, Multiply(Multiply(ConstantLike(grad, 2), distance), grad))};
 }
 
-TPU_RULE({.op = "mse_loss", .lower = &MseLoss});
+TPU_RULE({.op = "mse_loss", .lower = &MseLoss, .kinds = kFloat});
 TPU_RULE({.op = "mse_loss_backward", .lower = &MseLossBackward, .shape = &GradientShape});
 
 // --- smooth L1 and Huber: quadratic near zero, linear further away

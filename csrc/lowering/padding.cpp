@@ -57,6 +57,12 @@ std::vector<ResultSpec> ConstantPadNdShape(const ShapeCall& s) {
                 " resulted in a negative output size, which is invalid. Check dimension ", dim,
                 " of your input.");
   }
+  // Negative padding is cut off first, one side after the other.
+  for (size_t i = 0; i < pad.size(); ++i) {
+    const int64_t cut_before = i % 2 == 1 ? std::min<int64_t>(pad[i - 1], 0) : 0;
+    const int64_t left = self.sizes[rank - 1 - i / 2] + cut_before + std::min<int64_t>(pad[i], 0);
+    TORCH_CHECK(left >= 0, "narrow(): length must be non-negative.");
+  }
   return {InFormatOf(self, std::move(sizes))};
 }
 TPU_RULE({.op = "constant_pad_nd",

@@ -105,7 +105,7 @@ Values LowerClampMax(Call& c) {
 }
 
 TPU_RULE({.op = "clamp", .lower = &LowerClamp, .kinds = kFloat | kInteger});
-TPU_RULE({.op = "clamp.Tensor", .lower = &LowerClamp});
+TPU_RULE({.op = "clamp.Tensor", .lower = &LowerClamp, .kinds = kFloat | kInteger});
 TPU_RULE({.op = "clamp_min", .lower = &LowerClampMin, .specialize = {{"min", {0}}}});
 TPU_RULE({.op = "clamp_min.Tensor", .lower = &LowerClampMin});
 TPU_RULE({.op = "clamp_max", .lower = &LowerClampMax});
@@ -122,7 +122,10 @@ Values LowerAddCombined(Call& c) {
   return Result(c, Add(Operand(c, "self", dtype), F(left, right)));
 }
 
-TPU_RULE({.op = "addcmul", .lower = &LowerAddCombined<&Multiply>, .specialize = {{"value", {1}}}});
+TPU_RULE({.op = "addcmul",
+          .lower = &LowerAddCombined<&Multiply>,
+          .kinds = kFloat | kComplex | kInteger,
+          .specialize = {{"value", {1}}}});
 TPU_RULE({.op = "addcdiv", .lower = &LowerAddCombined<&Divide>, .specialize = {{"value", {1}}}});
 
 // From the nearer end, so that the weights 0 and 1 give the ends exactly.
@@ -138,8 +141,8 @@ Values LowerLerp(Call& c) {
   return Result(c, Select(Lt(magnitude, ConstantLike(magnitude, 0.5)), from_start, from_end));
 }
 
-TPU_RULE({.op = "lerp.Scalar", .lower = &LowerLerp});
-TPU_RULE({.op = "lerp.Tensor", .lower = &LowerLerp});
+TPU_RULE({.op = "lerp.Scalar", .lower = &LowerLerp, .kinds = kFloat | kComplex});
+TPU_RULE({.op = "lerp.Tensor", .lower = &LowerLerp, .kinds = kFloat | kComplex});
 
 // --- complex numbers from their parts
 

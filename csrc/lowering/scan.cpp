@@ -117,8 +117,12 @@ Values Cumulate(Call& c) {
   return {Reshape(Convert(x, out.dtype), out.dims)};
 }
 
-TPU_RULE({.op = "cumsum", .lower = &Cumulate<Reduction::kSum>});
-TPU_RULE({.op = "cumprod", .lower = &Cumulate<Reduction::kProduct>});
+TPU_RULE({.op = "cumsum",
+          .lower = &Cumulate<Reduction::kSum>,
+          .kinds = kFloat | kComplex | kInteger});
+TPU_RULE({.op = "cumprod",
+          .lower = &Cumulate<Reduction::kProduct>,
+          .kinds = kFloat | kComplex | kInteger});
 
 // An element sets the record if it equals the extreme so far (or is NaN, which no number follows);
 // the index is the latest record's.

@@ -71,6 +71,9 @@ Sorted LargestOfRows(Value x, int64_t k) {
 }
 
 Values TopK(Call& c) {
+  if (const Value x = c.tensor("self"); x.rank() == 0) {  // whatever k is
+    return {x, ConstantLike(Convert(x, c.result(1).dtype), 0)};
+  }
   Value x = AtLeast1d(c.tensor("self"));
   const int dim = NamedDim(c, x);
   const int64_t k = c.integer("k");

@@ -1,4 +1,4 @@
-"""mode and histc against CPU PyTorch."""
+"""mode, histc and topk against CPU PyTorch."""
 
 import pytest
 import torch
@@ -59,3 +59,9 @@ def test_histc_errors():
     with pytest.raises(RuntimeError, match="range is not finite"):
         torch.histc((x / 0).to("tpu"), bins=2).cpu()
     assert torch.histc(x.to("tpu"), bins=2).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("k", [0, 1])
+def test_topk_of_a_scalar(k):
+    agree_on(lambda x: torch.topk(x, k, 0), torch.tensor(2.5))
+    agree_on(lambda x: torch.topk(x, k, largest=False), torch.tensor(3))

@@ -487,3 +487,25 @@ def test_mixed_devices_are_an_error():
     agree(lambda device: torch.ones(2, device=device) + torch.ones([], device="cpu"))
     with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
         torch.ones(2, device="tpu") + torch.ones(2)
+
+
+REFUSED = {
+    torch.complex64: words("atan2 copysign logaddexp2 xlogy special.xlog1py hypot nextafter"),
+    torch.bool: words("addcmul"),
+    torch.int64: words("lerp"),
+}
+
+
+@pytest.mark.parametrize("dtype", REFUSED)
+def test_dtypes_without_a_kernel(dtype):
+    x = torch.ones(2, 3, dtype=dtype)
+    for name in REFUSED[dtype]:
+        operands = {"addcmul": (x, x, x), "lerp": (x, x, 0.5)}.get(name, (x, x))
+        agree_on(named(name), *operands)
+    if dtype == torch.complex64:
+        agree_on(torch.relu, x)
+        agree_on(torch.nn.functional.hardtanh, x)
+        agree_on(torch.nn.functional.mse_loss, x, x)
+    if dtype == torch.bool:
+        agree_on(torch.clamp, x, x, x)
+        agree_on(lambda x: x.cumsum(0, dtype=torch.bool), x)

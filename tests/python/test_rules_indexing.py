@@ -373,3 +373,21 @@ def test_one_hot_and_bincount_shapes():
     agree_on(lambda i: F.one_hot(i, 6), torch.tensor([[0, 5], [2, 2]]))
     agree_on(lambda i: torch.isin(i, torch.tensor([2, 5], device=i.device)), torch.arange(7))
     agree_on(lambda x, i: torch.bucketize(x, i), values(3, 4), torch.tensor([-1.0, 0.0, 0.5]))
+
+
+def test_writing_what_is_read():
+    """Operators whose CPU kernels refuse a target that overlaps an operand."""
+    x = values(6)
+    flat, mask = torch.tensor([1, 0, 3]), torch.arange(6) % 2 == 0
+
+    def assigned(x, index, value):
+        x[index] = value
+        return x
+
+    agree_on(lambda x, m: assigned(x, m, x[1:2][0]), x, mask)
+    agree_on(lambda x, i: assigned(x, i, x[1:4]), x, flat)
+    agree_on(lambda x, i: x.put_(i, x[:3]), x, flat)
+    agree_on(lambda x, i: torch.index_select(x, 0, i, out=x[:3]), x, flat)
+    agree_on(lambda x, i: torch.take(x, i, out=x[:3]), x, flat)
+    # The same storage, other elements.
+    agree_on(lambda x, i: assigned(x[:4], i, x[4]), x, flat)

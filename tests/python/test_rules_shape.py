@@ -241,3 +241,12 @@ def test_repeat_interleave_with_counts():
         return by_tensor, with_gradients(lambda x: x.repeat_interleave(counts, 1, output_size=5))(x)
 
     agree_on(run, values(2, 3), torch.tensor([1, 0, 4]))
+
+
+def test_padding_that_cuts_more_than_there_is():
+    x = torch.arange(6.0).reshape(2, 3)
+    agree_on(lambda x: F.pad(x, (-2, 2)), x)
+    agree_on(lambda x: F.pad(x, (-4, 4)), x)
+    agree_on(lambda x: F.pad(x, (4, -4)), x)
+    agree_on(lambda x: F.pad(x, (-1, -1)), x)
+    agree_on(lambda x: F.pad(x, (0, 0, -3, 3)), x)
