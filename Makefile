@@ -2,6 +2,8 @@
 #   make demo    a chat model answers on device "tpu"     make test   all tests
 #   make build   the extension, again after an edit        make lint   formatting and style
 #   make bench   the measurements under benchmarks/        make clean  remove what was built
+#   make test-plugins   the core of the tests on other PJRT plugins
+#   make test-full      every operator, about an hour; writes docs/test-full.md
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
@@ -12,7 +14,7 @@ PIP    := $(BIN)/python -m pip install --disable-pip-version-check
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DELETE_ON_ERROR:
-.PHONY: demo build test test-python test-cpp lint format bench clean
+.PHONY: demo build test test-python test-cpp test-plugins test-full lint format bench clean
 
 # --- environment. The stamps are remade when pyproject.toml names other requirements.
 $(VENV)/python.stamp:
@@ -66,6 +68,27 @@ test-cpp: build gtest
 	@cmake -S . -B $(BUILD) -DTORCH_TPU_CPP_TESTS=ON --log-level=WARNING
 	@cmake --build $(BUILD) -j $(JOBS) --target cpp_tests
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
+
+# A newer plugin than the default one, strict about what it is asked. What it depends on, jax, is of
+# no use here.
+$(VENV)/newest-plugin.stamp: $(VENV)/build.stamp
+	@$(PIP) -q --no-deps lammps-jax-pjrt-cpu==0.11.2
+	@touch $@
+
+# What can depend on the plugin: programs, values, errors, devices.
+PLUGIN_TESTS := $(wildcard tests/python/test_rules_*.py) $(patsubst %,tests/python/test_%.py,\
+  copy data_dependent debug_mode devices dispatch errors known_hazards launch random reproducible \
+  tpu_module views)
+test-plugins: build $(VENV)/test.stamp $(VENV)/newest-plugin.stamp
+	@set -e; for plugin in oldest newest; do \
+	  path=$$($(BIN)/python tests/python/plugins.py $$plugin); \
+	  echo "on $$path"; \
+	  TORCH_TPU_PLUGIN=$$path $(BIN)/python -m pytest $(PLUGIN_TESTS) $(TEST_ARGS); \
+	done
+
+test-full: build $(VENV)/test.stamp
+	@$(BIN)/python -m pytest tests/full --junitxml=$(BUILD)/full.xml $(TEST_ARGS); status=$$?; \
+	$(BIN)/python tools/full_report.py $(BUILD)/full.xml > docs/test-full.md; exit $$status
 
 # GoogleTest comes with the system.
 .PHONY: gtest

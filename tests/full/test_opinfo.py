@@ -1,0 +1,87 @@
+"""All operators of PyTorch's OpInfo tables against CPU PyTorch: values, dtypes, strides."""
+
+import itertools
+
+import pytest
+import torch
+from agreement import outcome
+from opinfo_gradients import SPARSE, moved
+from rule_inputs import words
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils._pytree import tree_flatten
+
+DTYPES = (torch.float32, torch.bfloat16, torch.complex64, torch.int64, torch.bool)
+# Samples of one operator and dtype, spread over the first so many.
+COUNT, AMONG = 4, 24
+
+# Results that are random or undefined: everything but their values is compared.
+WITHOUT_VALUES = words("""
+    bernoulli cauchy empty empty_like empty_permuted empty_strided exponential geometric
+    log_normal multinomial new_empty new_empty_strided normal nn.functional.alpha_dropout
+    nn.functional.dropout nn.functional.dropout2d nn.functional.dropout3d
+    nn.functional.feature_alpha_dropout nn.functional.feature_alpha_dropout_with_train
+    nn.functional.rrelu nn.functional.scaled_dot_product_attention pca_lowrank poisson rand
+    rand_like randint randint_like randn randn_like randperm svd_lowrank uniform
+""")
+
+TOLERANCE = {
+    torch.float16: 5e-3,
+    torch.bfloat16: 4e-2,
+    torch.float32: 2e-4,
+    torch.complex64: 2e-4,
+    torch.float64: 1e-9,
+    torch.complex128: 1e-9,
+}
+
+CASES = [
+    pytest.param(op, dtype, id=f"{op.full_name}-{str(dtype)[6:]}")
+    for dtype in DTYPES
+    for op in op_db
+    if dtype in op.supported_dtypes("cpu") and op.full_name not in SPARSE
+]
+
+
+def compare(actual, expected, values):
+    """Leaf by leaf; layouts of sparse results are not ours."""
+    actual, expected = tree_flatten(actual)[0], tree_flatten(expected)[0]
+    assert len(actual) == len(expected)
+    for a, e in zip(actual, expected, strict=True):
+        if not isinstance(e, torch.Tensor):
+            if values and not isinstance(e, torch.device):
+                torch.testing.assert_close(a, e, rtol=1e-4, atol=1e-4, equal_nan=True)
+            continue
+        assert (a.dtype, a.shape) == (e.dtype, e.shape)
+        if e.layout is torch.strided:
+            significant = [i for i, d in enumerate(e.shape) if d > 1 and e.numel() > 0]
+            assert [a.stride(i) for i in significant] == [e.stride(i) for i in significant]
+        if values:
+            tolerance = TOLERANCE.get(e.dtype, 0.0)
+            torch.testing.assert_close(
+                a.cpu(), e, rtol=tolerance, atol=tolerance, equal_nan=True, check_stride=False
+            )
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("op,dtype", CASES)
+def test_operator(op, dtype):
+    torch.manual_seed(0)
+    drawn = list(itertools.islice(op.sample_inputs("cpu", dtype), AMONG))
+    torch.tpu.clear_fallbacks()
+    for sample in drawn[:: max(1, len(drawn) // COUNT)][:COUNT]:
+
+        def run(device, sample=sample):
+            torch.manual_seed(0)
+            input, args, kwargs = moved(op, sample, device)
+            result = op.op(input, *args, **kwargs)
+            # Takes away what is free: signs of singular vectors, say.
+            process = sample.output_process_fn_grad
+            return result if process is None else process(result)
+
+        expected, cpu_error = outcome(run, "cpu")
+        actual, error = outcome(run, "tpu")
+        assert (error is None) == (cpu_error is None), f"tpu: {error!r}, cpu: {cpu_error!r}"
+        if error is None:
+            compare(actual, expected, op.name not in WITHOUT_VALUES)
+    on_cpu = sorted({record["op"] for record in torch.tpu.fallbacks()})
+    if on_cpu:
+        pytest.skip(f"right, by way of the CPU: {', '.join(on_cpu)}")
