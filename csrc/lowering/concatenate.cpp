@@ -1,4 +1,4 @@
-#include <c10/core/MemoryFormat.h>
+#include <ATen/TensorUtils.h>
 #include <c10/core/WrapDimMinimal.h>
 #include <c10/util/Exception.h>
 
@@ -6,6 +6,7 @@
 
 #include "lowering/elementwise.h"
 #include "lowering/indices.h"
+#include "lowering/memory_order.h"
 #include "lowering/placement.h"
 #include "lowering/rule.h"
 
@@ -53,7 +54,29 @@ std::vector<ResultSpec> StackShape(const ShapeCall& s) {
                 i);
     result.dtype = c10::promoteTypes(result.dtype, tensors[i].dtype);
   }
-  result.sizes.insert(result.sizes.begin() + dim, static_cast<int64_t>(tensors.size()));
+  const auto count = static_cast<int64_t>(tensors.size());
+  const auto place = static_cast<size_t>(dim);
+  if (place < first.size()) {
+    // CPU joins along the next dimension and splits that, in whichever layout the joint one has.
+    std::vector<int64_t> joint = first;
+    joint[place] *= count;
+    const std::vector<int64_t> strides = CommonStrides(tensors, joint);
+    result.sizes.insert(result.sizes.begin() + dim, count);
+    if (!strides.empty()) {
+      result.strides =
+          at::detail::computeStride(IntArrayRef(joint), strides, IntArrayRef(result.sizes)).value();
+    }
+  } else {
+    std::vector<ShapeTensor> columns = tensors;
+    for (ShapeTensor& column : columns) {
+      column.sizes.push_back(1);
+      column.strides.push_back(1);
+    }
+    std::vector<int64_t> joint = first;
+    joint.push_back(count);
+    result.strides = CommonStrides(columns, joint);
+    result.sizes = joint;
+  }
   return {result};
 }
 TPU_RULE({.op = "stack", .lower = &Stack, .shape = &StackShape});
@@ -108,7 +131,7 @@ std::vector<ResultSpec> FlipShape(const ShapeCall& s) {
     TORCH_CHECK(!seen[dim], "dim ", dim, " appears multiple times in the list of dims");
     seen[dim] = true;
   }
-  return SelfShape(s);
+  return {LikeSelf(s, s.tensor("self").dtype)};
 }
 TPU_RULE({.op = "flip", .lower = &Flip, .shape = &FlipShape});
 
@@ -140,12 +163,22 @@ std::vector<ResultSpec> RollShape(const ShapeCall& s) {
   TORCH_CHECK(!shifts.empty(), "`shifts` required");
   TORCH_CHECK(shifts.size() == dims.size() || (dims.empty() && shifts.size() == 1),
               "shifts and dimensions must align. shifts: ", shifts.size(), ", dims:", dims.size());
-  for (int64_t dim : dims) {
-    TORCH_CHECK_INDEX(!self.sizes.empty(), "Dimension specified as ", dim,
+  // CPU joins the two parts of each dimension in turn; what they suggest is the layout.
+  ShapeTensor rolled = self;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    TORCH_CHECK_INDEX(!self.sizes.empty(), "Dimension specified as ", dims[i],
                       " but tensor has no dimensions");
-    c10::maybe_wrap_dim(dim, static_cast<int64_t>(self.sizes.size()));
+    const int64_t dim = c10::maybe_wrap_dim(dims[i], static_cast<int64_t>(self.sizes.size()));
+    const int64_t size = self.sizes[dim];
+    if (size == 0) continue;
+    std::vector<ShapeTensor> parts(2, rolled);
+    parts[1].sizes[dim] = ((size - shifts[i]) % size + size) % size;
+    parts[0].sizes[dim] = size - parts[1].sizes[dim];
+    rolled.strides = CommonStrides(parts, self.sizes);
+    if (rolled.strides.empty()) break;
   }
-  return {{.dtype = self.dtype, .sizes = self.sizes}};
+  if (dims.empty()) rolled.strides.clear();
+  return {{.dtype = self.dtype, .sizes = self.sizes, .strides = rolled.strides}};
 }
 TPU_RULE({.op = "roll", .lower = &Roll, .shape = &RollShape});
 

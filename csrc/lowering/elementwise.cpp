@@ -92,11 +92,13 @@ int CompareDimensions(const std::vector<std::vector<int64_t>>& strides,
 // TensorIterator's layout of a result it allocates: dimensions sorted by the operands' strides,
 // earlier operands deciding first. Its comparison is not transitive, so the order of the insertion
 // sort is part of the specification.
+// `numbers`: whether there are operands without dimensions besides.
 std::vector<int64_t> ResultStrides(const std::vector<int64_t>& sizes,
-                                   const std::vector<const ShapeTensor*>& operands) {
+                                   const std::vector<const ShapeTensor*>& operands, bool numbers) {
   const int rank = static_cast<int>(sizes.size());
-  const bool same_shape = std::all_of(operands.begin(), operands.end(),
-                                      [&](const ShapeTensor* t) { return t->sizes == sizes; });
+  const bool same_shape =
+      !numbers && std::all_of(operands.begin(), operands.end(),
+                              [&](const ShapeTensor* t) { return t->sizes == sizes; });
   if (same_shape) {
     if (std::all_of(operands.begin(), operands.end(),
                     [](const ShapeTensor* t) { return IsContiguous(*t); })) {
@@ -263,8 +265,12 @@ ResultSpec ElementwiseResult(const ShapeCall& s, std::initializer_list<std::stri
   ResultSpec result;
   result.dtype = dtype;
   std::vector<const ShapeTensor*> operands;
+  bool numbers = false;
   for (std::string_view name : tensors) {
-    if (!IsTensor(s, name)) continue;
+    if (!IsTensor(s, name)) {
+      numbers |= s.argument(name).isScalar();
+      continue;
+    }
     const ShapeTensor& t = s.tensor(name);
     if (operands.empty()) {
       result.sizes = t.sizes;
@@ -273,8 +279,15 @@ ResultSpec ElementwiseResult(const ShapeCall& s, std::initializer_list<std::stri
     }
     operands.push_back(&t);
   }
-  result.strides = ResultStrides(result.sizes, operands);
+  result.strides = ResultStrides(result.sizes, operands, numbers);
   return result;
+}
+
+ResultSpec LikeSelf(const ShapeCall& s, c10::ScalarType dtype) {
+  const ShapeTensor& self = s.tensor("self");
+  return {.dtype = dtype,
+          .sizes = self.sizes,
+          .strides = IsDense(self) ? self.strides : ResultStrides(self.sizes, {&self}, true)};
 }
 
 std::vector<ResultSpec> SelfShape(const ShapeCall& s) {

@@ -43,6 +43,9 @@ c10::ScalarType FloatingType(c10::ScalarType type);
 ResultSpec ElementwiseResult(const ShapeCall& s, std::initializer_list<std::string_view> tensors,
                              c10::ScalarType dtype);
 
+// What `empty_like(self)` is: in self's order of dimensions.
+ResultSpec LikeSelf(const ShapeCall& s, c10::ScalarType dtype);
+
 // Shape functions of operators over `self`.
 std::vector<ResultSpec> SelfShape(const ShapeCall& s);       // self's dtype
 std::vector<ResultSpec> SelfFloatShape(const ShapeCall& s);  // integers become floats

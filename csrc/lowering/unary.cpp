@@ -74,7 +74,9 @@ Value Magnitude(Value x) {
 Values LowerAbs(Call& c) { return Result(c, Magnitude(c.tensor("self"))); }
 
 std::vector<ResultSpec> AbsShape(const ShapeCall& s) {
-  return {ElementwiseResult(s, {"self"}, c10::toRealValueType(s.tensor("self").dtype))};
+  const ShapeTensor& self = s.tensor("self");
+  if (c10::isComplexType(self.dtype)) return {LikeSelf(s, c10::toRealValueType(self.dtype))};
+  return SelfShape(s);
 }
 
 Values LowerNegate(Call& c) {
@@ -117,8 +119,10 @@ Values LowerAngle(Call& c) {
 }
 
 std::vector<ResultSpec> AngleShape(const ShapeCall& s) {
-  const c10::ScalarType dtype = FloatingType(s.tensor("self").dtype);
-  return {ElementwiseResult(s, {"self"}, c10::toRealValueType(dtype))};
+  const ShapeTensor& self = s.tensor("self");
+  if (!c10::isComplexType(self.dtype)) return SelfFloatShape(s);
+  // CPU writes those of complex numbers into a new tensor without regard to self's layout.
+  return {{.dtype = c10::toRealValueType(self.dtype), .sizes = self.sizes}};
 }
 
 TPU_RULE(
