@@ -2,6 +2,7 @@
 #   make demo    a chat model answers on device "tpu"     make test   all tests
 #   make build   the extension, again after an edit        make lint   formatting and style
 #   make bench   the measurements under benchmarks/        make clean  remove what was built
+#   make operators    docs/operators.md                    make tpu-modules  what it says of the TPU
 #   make test-plugins   the core of the tests on other PJRT plugins
 #   make test-full      every operator, about an hour; writes docs/test-full.md
 
@@ -61,7 +62,7 @@ demo: build $(VENV)/demo.stamp $(VENV)/models.stamp
 
 test: test-python test-cpp
 
-test-python: build $(VENV)/demo.stamp $(VENV)/models.stamp $(VENV)/test.stamp
+test-python: build $(VENV)/demo.stamp $(VENV)/models.stamp $(VENV)/test.stamp $(VENV)/tpu.stamp
 	$(BIN)/python -m pytest tests/python $(TEST_ARGS)
 
 test-cpp: build gtest
@@ -106,6 +107,19 @@ format: $(VENV)/lint.stamp
 	$(BIN)/clang-format -i $(SOURCES)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# --- pages made from what is there
+operators: build
+	$(BIN)/python tools/operators.py
+
+# The modules of the operator sweep, written for the TPU and compiled by its compiler (most of an
+# hour); then the page that tells of it.
+MODULES := $(BUILD)/modules
+tpu-modules: build $(VENV)/test.stamp $(VENV)/tpu.stamp
+	rm -rf $(MODULES)
+	-TORCH_TPU_DUMP=$(MODULES) TORCH_TPU_DUMP_PLATFORM=tpu $(BIN)/python -m pytest tests/full/test_opinfo.py
+	$(BIN)/python tools/tpu_modules.py $(MODULES) --out docs/tpu_modules.json
+	$(MAKE) operators
 
 # --- measurements. PEER may name a shell file, and PEER_BOOT a module, that start another package
 # which offers "tpu"; see benchmarks/eager_overhead.py.

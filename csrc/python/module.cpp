@@ -11,6 +11,7 @@
 #include "aten/python_hooks.h"
 #include "aten/registration.h"
 #include "aten/storage.h"
+#include "lowering/rule.h"
 #include "python/hooks.h"
 #include "python/topology.h"
 #include "trace/operation.h"
@@ -186,5 +187,12 @@ PYBIND11_MODULE(_C, m) {
   m.def("set_fallback_policy",
         [](const std::string& name) { aten::SetFallbackPolicy(PolicyFromName(name)); });
   m.def("served_operators", &aten::ServedOperators);
+  m.def("rule_kinds", [] {
+    std::vector<std::pair<std::string, unsigned>> kinds;
+    for (const lowering::Rule& rule : lowering::Registry::Get().rules()) {
+      kinds.emplace_back(rule.op, rule.kinds);
+    }
+    return kinds;
+  });
   BindTopology(m);
 }

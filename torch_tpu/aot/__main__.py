@@ -103,8 +103,8 @@ def main() -> int:
     c = commands.add_parser(
         "compile",
         help="compile StableHLO modules and report what they need",
-        description="Compiles StableHLO modules, such as TORCH_TPU_DUMP writes. Exits with 1 if one "
-        "fails, with 2 if nothing could be tried.",
+        description="Compiles StableHLO modules, such as TORCH_TPU_DUMP writes. Exits with 1 if "
+        "one fails, with 2 if nothing could be tried.",
     )
     c.add_argument("files", nargs="+", metavar="FILE", help="a module, or a directory of *.mlir")
     c.add_argument("--topology", default="v5e:1x1", help="generation and chips (default: v5e:1x1)")

@@ -38,7 +38,7 @@ class _Worker:
         self.process = None
 
     def _start(self) -> None:
-        self.log = tempfile.TemporaryFile()
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115, closed by stop()
         reading, writing = os.pipe()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "torch_tpu.aot.worker", str(writing)],

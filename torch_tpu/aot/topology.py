@@ -9,16 +9,16 @@ GENERATIONS = {"v4": 3, "v5e": 2, "v5p": 3, "v6e": 2, "tpu7x": 3}
 def resolve_topology(name: str) -> tuple[str, list[tuple[str, list[int]]]]:
     """The name and the options by which libtpu knows a topology.
 
-    `name` is a generation and the shape of a slice in chips: "v5e:1x1", "v6e:4x4", "v5p:2x2x1". Slices
-    smaller than a host's chips are described to libtpu by an option of their own. Raises ValueError
-    with what is allowed for other names; libtpu itself would take an empty name for the
+    `name` is a generation and the shape of a slice in chips: "v5e:1x1", "v6e:4x4", "v5p:2x2x1".
+    Slices smaller than a host's chips are described to libtpu by an option of their own. Raises
+    ValueError with what is allowed for other names; libtpu itself would take an empty name for the
     second generation.
     """
     match = re.fullmatch(r"(\w+):(\d+(?:x\d+)*)", name)
     if not match or match[1] not in GENERATIONS:
         raise ValueError(
-            f"topology {name!r}: expected a generation ({', '.join(GENERATIONS)}) and the shape of a "
-            "slice in chips, such as v5e:2x2 or v5p:2x2x1"
+            f"topology {name!r}: expected a generation ({', '.join(GENERATIONS)}) and the shape of "
+            "a slice in chips, such as v5e:2x2 or v5p:2x2x1"
         )
     generation, shape = match[1], [int(n) for n in match[2].split("x")]
     if len(shape) != GENERATIONS[generation] or 0 in shape:
