@@ -223,12 +223,12 @@ Value I1e(Value x) {
 Value I0(Value x) { return Multiply(Exp(Abs(x)), I0e(x)); }
 Value I1(Value x) { return Multiply(Exp(Abs(x)), I1e(x)); }
 
-TPU_RULE({.op = "i0", .lower = &LowerUnary<&I0>});
-TPU_RULE({.op = "special_i0e", .lower = &LowerUnary<&I0e>});
-TPU_RULE({.op = "special_i1", .lower = &LowerUnary<&I1>});
-TPU_RULE({.op = "special_i1e", .lower = &LowerUnary<&I1e>});
-TPU_RULE({.op = "special_modified_bessel_i0", .lower = &LowerUnary<&I0>});
-TPU_RULE({.op = "special_modified_bessel_i1", .lower = &LowerUnary<&I1>});
+TPU_RULE({.op = "i0", .lower = &LowerUnary<&I0>, .kinds = kFloat});
+TPU_RULE({.op = "special_i0e", .lower = &LowerUnary<&I0e>, .kinds = kFloat});
+TPU_RULE({.op = "special_i1", .lower = &LowerUnary<&I1>, .kinds = kFloat});
+TPU_RULE({.op = "special_i1e", .lower = &LowerUnary<&I1e>, .kinds = kFloat});
+TPU_RULE({.op = "special_modified_bessel_i0", .lower = &LowerUnary<&I0>, .kinds = kFloat});
+TPU_RULE({.op = "special_modified_bessel_i1", .lower = &LowerUnary<&I1>, .kinds = kFloat});
 
 // --- modified Bessel functions of the second kind: ascending series up to 2, Chebyshev series
 // beyond. NaN left of zero, where their logarithm is.
@@ -284,10 +284,10 @@ Value K1(Value x) { return SecondKindPieces<&K1Near, false>(x, kK1Far); }
 Value K0e(Value x) { return SecondKindPieces<&K0Near, true>(x, kK0Far); }
 Value K1e(Value x) { return SecondKindPieces<&K1Near, true>(x, kK1Far); }
 
-TPU_RULE({.op = "special_modified_bessel_k0", .lower = &LowerUnary<&K0>});
-TPU_RULE({.op = "special_modified_bessel_k1", .lower = &LowerUnary<&K1>});
-TPU_RULE({.op = "special_scaled_modified_bessel_k0", .lower = &LowerUnary<&K0e>});
-TPU_RULE({.op = "special_scaled_modified_bessel_k1", .lower = &LowerUnary<&K1e>});
+TPU_RULE({.op = "special_modified_bessel_k0", .lower = &LowerUnary<&K0>, .kinds = kFloat});
+TPU_RULE({.op = "special_modified_bessel_k1", .lower = &LowerUnary<&K1>, .kinds = kFloat});
+TPU_RULE({.op = "special_scaled_modified_bessel_k0", .lower = &LowerUnary<&K0e>, .kinds = kFloat});
+TPU_RULE({.op = "special_scaled_modified_bessel_k1", .lower = &LowerUnary<&K1e>, .kinds = kFloat});
 
 // --- Bessel functions: up to 5 with their zeros split off, beyond by amplitudes of sine and cosine
 
@@ -313,7 +313,12 @@ Value WithZeros(Value x, std::span<const Zero> zeros, std::span<const double> se
   return product;
 }
 
-Value J0Near(Value x) { return WithZeros(x, kJ0Zeros, kJ0Near); }
+// 1 at 0, to the last digit.
+Value J0Near(Value x) {
+  const Value start = Subtract(ConstantLike(x, 1), Square(Multiply(x, ConstantLike(x, 0.5))));
+  const Value tiny = Lt(x, ConstantLike(x, 1e-5));
+  return Select(tiny, start, WithZeros(x, kJ0Zeros, kJ0Near));
+}
 Value J1Near(Value x) { return Multiply(x, WithZeros(Abs(x), kJ1Zeros, kJ1Near)); }
 
 // DLMF 10.17.3-4 for x >= 5: sqrt(2/(pi x)) (P cos c - Q sin c) is J, with sine and cosine
@@ -374,11 +379,13 @@ Value SphericalJ0(Value x) {
   return Select(tiny, one, ratio);
 }
 
-TPU_RULE({.op = "special_bessel_j0", .lower = &LowerUnary<&J0>});
-TPU_RULE({.op = "special_bessel_j1", .lower = &LowerUnary<&J1>});
-TPU_RULE({.op = "special_bessel_y0", .lower = &LowerUnary<&Y0>});
-TPU_RULE({.op = "special_bessel_y1", .lower = &LowerUnary<&Y1>});
-TPU_RULE({.op = "special_spherical_bessel_j0", .lower = &LowerUnary<&SphericalJ0>});
+TPU_RULE({.op = "special_bessel_j0", .lower = &LowerUnary<&J0>, .kinds = kFloat});
+TPU_RULE({.op = "special_bessel_j1", .lower = &LowerUnary<&J1>, .kinds = kFloat});
+TPU_RULE({.op = "special_bessel_y0", .lower = &LowerUnary<&Y0>, .kinds = kFloat});
+TPU_RULE({.op = "special_bessel_y1", .lower = &LowerUnary<&Y1>, .kinds = kFloat});
+TPU_RULE({.op = "special_spherical_bessel_j0",
+          .lower = &LowerUnary<&SphericalJ0>,
+          .kinds = kFloat});
 
 // --- Airy function
 
@@ -414,7 +421,7 @@ Value AiryAi(Value x) {
   return Select(IsInf(x), constant(kNan), value);
 }
 
-TPU_RULE({.op = "special_airy_ai", .lower = &LowerUnary<&AiryAi>});
+TPU_RULE({.op = "special_airy_ai", .lower = &LowerUnary<&AiryAi>, .kinds = kFloat});
 
 }  // namespace
 }  // namespace torch_tpu::lowering

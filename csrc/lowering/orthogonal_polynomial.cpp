@@ -143,18 +143,30 @@ Values LowerShiftedChebyshev(Call& c) {
   return Result(c, ChebyshevPolynomial(kKind, Subtract(Twice(x), One(x)), n, kHighest));
 }
 
-TPU_RULE({.op = "special_chebyshev_polynomial_t", .lower = &LowerChebyshev<Kind::kT, 6>});
-TPU_RULE({.op = "special_chebyshev_polynomial_u", .lower = &LowerChebyshev<Kind::kU, 8>});
-TPU_RULE({.op = "special_chebyshev_polynomial_v", .lower = &LowerChebyshev<Kind::kV, 8>});
-TPU_RULE({.op = "special_chebyshev_polynomial_w", .lower = &LowerChebyshev<Kind::kW, 8>});
+TPU_RULE({.op = "special_chebyshev_polynomial_t",
+          .lower = &LowerChebyshev<Kind::kT, 6>,
+          .kinds = kFloat});
+TPU_RULE({.op = "special_chebyshev_polynomial_u",
+          .lower = &LowerChebyshev<Kind::kU, 8>,
+          .kinds = kFloat});
+TPU_RULE({.op = "special_chebyshev_polynomial_v",
+          .lower = &LowerChebyshev<Kind::kV, 8>,
+          .kinds = kFloat});
+TPU_RULE({.op = "special_chebyshev_polynomial_w",
+          .lower = &LowerChebyshev<Kind::kW, 8>,
+          .kinds = kFloat});
 TPU_RULE({.op = "special_shifted_chebyshev_polynomial_t",
-          .lower = &LowerShiftedChebyshev<Kind::kT, 6>});
+          .lower = &LowerShiftedChebyshev<Kind::kT, 6>,
+          .kinds = kFloat});
 TPU_RULE({.op = "special_shifted_chebyshev_polynomial_u",
-          .lower = &LowerShiftedChebyshev<Kind::kU, 6>});
+          .lower = &LowerShiftedChebyshev<Kind::kU, 6>,
+          .kinds = kFloat});
 TPU_RULE({.op = "special_shifted_chebyshev_polynomial_v",
-          .lower = &LowerShiftedChebyshev<Kind::kV, 6>});
+          .lower = &LowerShiftedChebyshev<Kind::kV, 6>,
+          .kinds = kFloat});
 TPU_RULE({.op = "special_shifted_chebyshev_polynomial_w",
-          .lower = &LowerShiftedChebyshev<Kind::kW, 4>});
+          .lower = &LowerShiftedChebyshev<Kind::kW, 4>,
+          .kinds = kFloat});
 
 // --- Hermite, Laguerre and Legendre polynomials, DLMF 18.9.1-2
 
@@ -207,10 +219,12 @@ Values LowerLegendre(Call& c) {
   return Result(c, Select(at_end, end, value));
 }
 
-TPU_RULE({.op = "special_hermite_polynomial_h", .lower = &LowerHermite});
-TPU_RULE({.op = "special_hermite_polynomial_he", .lower = &LowerProbabilistHermite});
-TPU_RULE({.op = "special_laguerre_polynomial_l", .lower = &LowerLaguerre});
-TPU_RULE({.op = "special_legendre_polynomial_p", .lower = &LowerLegendre});
+TPU_RULE({.op = "special_hermite_polynomial_h", .lower = &LowerHermite, .kinds = kFloat});
+TPU_RULE({.op = "special_hermite_polynomial_he",
+          .lower = &LowerProbabilistHermite,
+          .kinds = kFloat});
+TPU_RULE({.op = "special_laguerre_polynomial_l", .lower = &LowerLaguerre, .kinds = kFloat});
+TPU_RULE({.op = "special_legendre_polynomial_p", .lower = &LowerLegendre, .kinds = kFloat});
 
 }  // namespace
 }  // namespace torch_tpu::lowering

@@ -115,12 +115,12 @@ Value Ndtri(Value p) {
   return Select(outside, ConstantLike(p, kNan), quantile);
 }
 
-TPU_RULE({.op = "erf", .lower = &LowerSpecial<&Erf>});
-TPU_RULE({.op = "erfc", .lower = &LowerSpecial<&Erfc>});
-TPU_RULE({.op = "erfinv", .lower = &LowerSpecial<&ErfInv>});
-TPU_RULE({.op = "special_erfcx", .lower = &LowerSpecial<&Erfcx>});
-TPU_RULE({.op = "special_log_ndtr", .lower = &LowerSpecial<&LogNdtr>});
-TPU_RULE({.op = "special_ndtri", .lower = &LowerSpecial<&Ndtri>});
+TPU_RULE({.op = "erf", .lower = &LowerSpecial<&Erf>, .kinds = kFloat});
+TPU_RULE({.op = "erfc", .lower = &LowerSpecial<&Erfc>, .kinds = kFloat});
+TPU_RULE({.op = "erfinv", .lower = &LowerSpecial<&ErfInv>, .kinds = kFloat});
+TPU_RULE({.op = "special_erfcx", .lower = &LowerSpecial<&Erfcx>, .kinds = kFloat});
+TPU_RULE({.op = "special_log_ndtr", .lower = &LowerSpecial<&LogNdtr>, .kinds = kFloat});
+TPU_RULE({.op = "special_ndtri", .lower = &LowerSpecial<&Ndtri>, .kinds = kFloat});
 
 // --- gamma and zeta functions
 
@@ -194,12 +194,18 @@ Values LowerZeta(Call& c) {
   return Result(c, HurwitzZeta(Operand(c, "self", dtype), Operand(c, "other", dtype)));
 }
 
-TPU_RULE({.op = "lgamma", .lower = &LowerSpecial<&Lgamma>});
-TPU_RULE({.op = "digamma", .lower = &LowerDigamma});
-TPU_RULE({.op = "polygamma", .lower = &LowerPolygamma});
-TPU_RULE({.op = "special_zeta", .lower = &LowerZeta});
-TPU_RULE({.op = "special_zeta.self_scalar", .lower = &LowerZeta, .shape = &BinaryFloatShape});
-TPU_RULE({.op = "special_zeta.other_scalar", .lower = &LowerZeta, .shape = &BinaryFloatShape});
+TPU_RULE({.op = "lgamma", .lower = &LowerSpecial<&Lgamma>, .kinds = kFloat});
+TPU_RULE({.op = "digamma", .lower = &LowerDigamma, .kinds = kFloat});
+TPU_RULE({.op = "polygamma", .lower = &LowerPolygamma, .kinds = kFloat});
+TPU_RULE({.op = "special_zeta", .lower = &LowerZeta, .kinds = kFloat});
+TPU_RULE({.op = "special_zeta.self_scalar",
+          .lower = &LowerZeta,
+          .shape = &BinaryFloatShape,
+          .kinds = kFloat});
+TPU_RULE({.op = "special_zeta.other_scalar",
+          .lower = &LowerZeta,
+          .shape = &BinaryFloatShape,
+          .kinds = kFloat});
 
 // --- entropy and logit
 
@@ -238,9 +244,9 @@ Values LowerLogitBackward(Call& c) {
   return Result(c, Select(Lt(low, zero), unclamped, Select(kept, inside, zero)));
 }
 
-TPU_RULE({.op = "special_entr", .lower = &LowerSpecial<&Entropy>});
-TPU_RULE({.op = "logit", .lower = &LowerLogit, .shape = &SelfFloatShape});
-TPU_RULE({.op = "logit_backward", .lower = &LowerLogitBackward});
+TPU_RULE({.op = "special_entr", .lower = &LowerSpecial<&Entropy>, .kinds = kFloat});
+TPU_RULE({.op = "logit", .lower = &LowerLogit, .shape = &SelfFloatShape, .kinds = kFloat});
+TPU_RULE({.op = "logit_backward", .lower = &LowerLogitBackward, .kinds = kFloat});
 
 }  // namespace
 }  // namespace torch_tpu::lowering
