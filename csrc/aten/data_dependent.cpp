@@ -4,23 +4,29 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/ne.h>
 #include <ATen/ops/nonzero.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/sort.h>
 #include <ATen/ops/sub.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
-#include <numeric>
+#include <algorithm>
+#include <limits>
 
-#include "aten/errors.h"
+#include "aten/kernel.h"
 #include "aten/resize.h"
 #include "aten/storage.h"
 #include "lowering/indices.h"
@@ -291,19 +297,33 @@ std::tuple<at::Tensor, at::Tensor> Unique(const at::Tensor& self, bool sorted, b
   return {values, places};
 }
 
+// True if there are no slices along `dim`; slices of no elements are errors.
+bool NothingAlong(const at::Tensor& self, int64_t dim) {
+  const auto zeros = std::count(self.sizes().begin(), self.sizes().end(), 0);
+  if (self.size(dim) == 0) {
+    TORCH_CHECK(zeros == 1,
+                "Number of zero sized dimensions is more than one, so unique cannot be applied ");
+    return true;
+  }
+  TORCH_CHECK(zeros == 0,
+              "There are 0 sized dimensions, and they aren't selected, so unique cannot be "
+              "applied");
+  return false;
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> OfNothing(const at::Tensor& self) {
+  const at::TensorOptions options = self.options().dtype(at::kLong);
+  return {at::empty(self.sizes(), self.options()), at::empty({0}, options),
+          at::empty({0}, options)};
+}
+
 std::tuple<at::Tensor, at::Tensor, at::Tensor> UniqueConsecutive(const at::Tensor& self,
                                                                  bool inverse, bool counts,
                                                                  std::optional<int64_t> dim) {
   const at::TensorOptions options = self.options().dtype(at::kLong);
-  if (dim && self.dim() > 0) {
-    const int64_t d = c10::maybe_wrap_dim(*dim, self.dim());
-    if (self.numel() == 0) {
-      TORCH_CHECK(self.size(d) == 0,
-                  "There are 0 sized dimensions, and they aren't selected, so "
-                  "unique cannot be applied");
-      return {at::empty(self.sizes(), self.options()), at::empty({0}, options),
-              at::empty({0}, options)};
-    }
+  if (dim) {
+    const int64_t d = c10::maybe_wrap_dim(*dim, self.dim(), /*wrap_scalar=*/false);
+    if (NothingAlong(self, d)) return OfNothing(self);
     const at::Tensor rows = self.movedim(d, 0).contiguous();
     Runs runs = FindRuns(Boundaries(rows), inverse, counts);
     return {rows.index_select(0, runs.starts).movedim(0, d), runs.inverse, runs.counts};
@@ -325,15 +345,46 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> UniqueDimConsecutive(const at::Te
   return UniqueConsecutive(self, inverse, counts, dim);
 }
 
-// Runs one of the operators above as a kernel the dispatcher calls.
-template <auto kFunction>
-struct Kernel;
-template <class Result, class... Arguments, Result (*kFunction)(Arguments...)>
-struct Kernel<kFunction> {
-  static Result Run(Arguments... arguments) {
-    return Located([&]() -> Result { return kFunction(arguments...); });
+// For each column of `rows` the rank of its elements among the column's distinct values.
+at::Tensor RanksInColumns(const at::Tensor& rows) {
+  auto [values, order] = at::sort(rows, /*stable=*/true, 0, /*descending=*/false);
+  const at::Tensor differ = at::ne(values.slice(0, 1), values.slice(0, 0, -1));
+  const at::Tensor first = at::zeros({1, rows.size(1)}, rows.options().dtype(at::kLong));
+  const at::Tensor ranks = at::cat({first, at::cumsum(differ, 0)});
+  return at::empty_like(order).scatter_(0, order, ranks);
+}
+
+// The slices along `dim` in lexicographic order, each once. Columns are replaced by their ranks,
+// and as many of these as fit become the digits of one number, until one column is left.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> UniqueDim(const at::Tensor& self, int64_t dim,
+                                                         bool sorted, bool inverse, bool counts) {
+  const int64_t d = c10::maybe_wrap_dim(dim, self.dim(), /*wrap_scalar=*/false);
+  if (NothingAlong(self, d)) return OfNothing(self);
+  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_complex(), "\"unique_dim\" not implemented for '",
+                              self.scalar_type(), "'");
+  const at::Tensor slices = self.movedim(d, 0).contiguous();
+  const int64_t count = slices.size(0);
+  std::vector<int64_t> weights = {1};  // of the digits, the first one last
+  while (weights.size() < 62 &&
+         weights.back() <= std::numeric_limits<int64_t>::max() / count / count) {
+    weights.push_back(weights.back() * count);
   }
-};
+  std::reverse(weights.begin(), weights.end());
+  const auto digits = static_cast<int64_t>(weights.size());
+  const at::Tensor weight = at::tensor(weights).to(self.device());
+  at::Tensor ranks = RanksInColumns(slices.reshape({count, -1}));
+  while (ranks.size(1) > 1) {
+    const int64_t groups = (ranks.size(1) + digits - 1) / digits;
+    const at::Tensor padded = at::constant_pad_nd(ranks, {0, groups * digits - ranks.size(1)});
+    const at::Tensor numbers = at::mul(padded.reshape({count, groups, digits}), weight).sum(2);
+    ranks = RanksInColumns(numbers);
+  }
+  auto [values, order] = at::sort(ranks.squeeze(1), /*stable=*/true, 0, /*descending=*/false);
+  Runs runs = FindRuns(Boundaries(values), /*inverse=*/true, /*counts=*/true);
+  const at::Tensor places = at::empty_like(order).scatter_(0, order, runs.inverse);
+  const at::Tensor kept = slices.index_select(0, order.index_select(0, runs.starts));
+  return {kept.movedim(0, d), places, runs.counts};
+}
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("nonzero", &Kernel<&Nonzero>::Run);
@@ -345,6 +396,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_unique", &Kernel<&Unique>::Run);
   m.impl("_unique2", &Kernel<&Unique2>::Run);
   m.impl("unique_consecutive", &Kernel<&UniqueConsecutive>::Run);
+  m.impl("unique_dim", &Kernel<&UniqueDim>::Run);
   m.impl("unique_dim_consecutive", &Kernel<&UniqueDimConsecutive>::Run);
 }
 

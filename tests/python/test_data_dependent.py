@@ -273,6 +273,42 @@ def test_unique(x, inverse, counts):
             agree_on(lambda x: torch.unique_consecutive(x, dim=1, **options), x)
 
 
+ROWS = [
+    torch.tensor([[3, 1, 2], [0, 1, 2], [3, 1, 2], [3, 0, 9], [3, 1, 2]]),
+    torch.tensor([[0.0, 1.0], [-0.0, 1.0], [NAN, 1.0], [NAN, 1.0], [-2.0, 5.0]]),
+    torch.tensor([[True, False, True], [False, True, False], [True, False, True]]),
+    torch.arange(24).remainder(5).reshape(4, 3, 2).repeat(2, 1, 2),
+    # More columns than fit one number.
+    torch.arange(7 * 200).remainder(3).reshape(7, 200).to(torch.bfloat16),
+    torch.arange(40 * 50).remainder(40).div(20).floor().reshape(40, 50).to(torch.uint8),
+    torch.arange(6).reshape(2, 3).remainder(2).t(),
+    torch.zeros(1, 4),
+    torch.tensor([2, 0, 2]),
+    torch.zeros(0, 3),
+    torch.zeros(0, 0),
+]
+
+
+@pytest.mark.parametrize("x", ROWS, ids=lambda x: f"{x.dtype}{list(x.shape)}")
+@pytest.mark.parametrize("dim", [0, -1])
+def test_unique_slices(x, dim):
+    everything = {"return_inverse": True, "return_counts": True, "dim": dim}
+    agree_on(lambda x: torch.unique(x, **everything), x)
+    agree_on(lambda x: torch.unique(x, dim=dim), x)
+    agree_on(lambda x: torch.ops.aten.unique_dim(x, dim, True, False, False), x)
+    if not x.isnan().any():
+        agree_on(lambda x: torch.unique_consecutive(x, **everything), x)
+
+
+def test_unique_slices_errors():
+    x = torch.zeros(2, 3)
+    agree_on(lambda x: torch.unique(x, dim=2), x)
+    agree_on(lambda x: torch.unique(x, dim=0), x[0, 0])
+    agree_on(lambda x: torch.unique_consecutive(x, dim=0), x[0, 0])
+    agree_on(lambda x: torch.ops.aten.unique_dim_consecutive(x, 0), x[0, 0])
+    agree_on(lambda x: torch.unique(x, dim=1), torch.complex(x, x))
+
+
 def test_equal():
     x = X.nan_to_num()
     agree_on(torch.equal, x, x)
