@@ -1,12 +1,16 @@
 #include "aten/indexing_kernel.h"
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/IndexingUtils.h>
 #include <ATen/native/TensorAdvancedIndexingUtils.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/index.h>
 #include <ATen/ops/masked_fill.h>
 #include <ATen/ops/scalar_tensor.h>
 
 #include "aten/errors.h"
+#include "aten/expanded_kernel.h"
 #include "aten/shape_inference.h"
 
 namespace torch_tpu::aten {
@@ -48,6 +52,20 @@ at::Tensor MaskFilled(const at::Tensor& self, const OptionalTensors& indices,
   return mask.scalar_type() == at::kByte ? mask.to(at::kBool) : mask;
 }
 
+// index_put_ of an expanded tensor: where several elements share memory, the last one put stays.
+void PutExpanded(const at::Tensor& self, const OptionalTensors& indices, const at::Tensor& values,
+                 bool accumulate) {
+  WarnOfExpanded("index_put_", "tensor[indices] = tensor");
+  // The place of each element's memory among all, indexed as the elements are.
+  at::Tensor cells = Unexpanded(self);
+  const at::Tensor all = at::arange(cells.numel(), self.options().dtype(at::kLong));
+  const at::Tensor places = at::index(all.reshape(cells.sizes()).expand(self.sizes()), indices);
+  TORCH_CHECK_INDEX(at::is_expandable_to(values.sizes(), places.sizes()),
+                    "shape mismatch: value tensor of shape ", values.sizes(),
+                    " cannot be broadcast to indexing result of shape ", places.sizes());
+  cells.put_(places, values.to(self.device()).expand(places.sizes()), accumulate);
+}
+
 }  // namespace
 
 bool IndexingKernel::Serves(std::string_view op) {
@@ -58,7 +76,10 @@ void IndexingKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeyS
                                 torch::jit::Stack* stack) {
   constexpr size_t kSelf = 0, kIndices = 1, kValues = 2, kAccumulate = 3;
   const size_t n = entry_->arguments.size();
-  if (C10_LIKELY(!NeedPreparation(torch::jit::peek(*stack, kIndices, n))) || ProbingShapes()) {
+  const bool expanded =
+      entry_->form == Form::kInplace && IsExpanded(torch::jit::peek(*stack, kSelf, n).toTensor());
+  const bool plain = !expanded && !NeedPreparation(torch::jit::peek(*stack, kIndices, n));
+  if (C10_LIKELY(plain) || ProbingShapes()) {
     rule_(op, keys, stack);
     return;
   }
@@ -83,6 +104,13 @@ void IndexingKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeyS
     for (at::Tensor& index : at::native::expandTensors(self, given, /*ensure_same_device=*/true)) {
       indices.push_back(index.defined() ? std::optional<at::Tensor>(std::move(index))
                                         : std::nullopt);
+    }
+    if (expanded) {
+      PutExpanded(self, indices, torch::jit::peek(*stack, kValues, n).toTensor(),
+                  torch::jit::peek(*stack, kAccumulate, n).toBool());
+      torch::jit::drop(*stack, n);
+      stack->emplace_back(self);
+      return true;
     }
     torch::jit::peek(*stack, kIndices, n) = std::move(indices);
     return false;

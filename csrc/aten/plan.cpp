@@ -4,6 +4,7 @@
 #include <ATen/MemoryOverlap.h>
 
 #include <sstream>
+#include <string_view>
 #include <unordered_set>
 
 #include "aten/registration.h"
@@ -143,12 +144,19 @@ bool AllowsInternalOverlap(const OperatorEntry& entry) {
   return op == "fill.Scalar" || op == "zero";
 }
 
-// Operators whose CPU kernels refuse to write what they read, whole or in part. Those with a
-// structured kernel are judged by that.
-bool RefusesOverlap(const OperatorEntry& entry) {
+// How CPU kernels take it that a call writes what it reads. Those with a TensorIterator are judged
+// by that.
+enum class Overlap { kAllowed, kWholeOnly, kRefused };
+Overlap OverlapOf(const OperatorEntry& entry) {
+  static const std::unordered_set<std::string_view> refused = {
+      "index_put", "_index_put_impl", "put",     "take",   "index_select", "gather",
+      "cat",       "stack",           "max.dim", "min.dim"};
+  static const std::unordered_set<std::string_view> whole_only = {
+      "addmm", "baddbmm", "cumsum", "cumprod", "sort.stable", "topk"};
   const std::string& op = entry.rule->op;
-  return op == "index_put" || op == "_index_put_impl" || op == "put" || op == "take" ||
-         op == "index_select";
+  if (refused.count(op) != 0) return Overlap::kRefused;
+  const bool scatter = op.rfind("scatter", 0) == 0;
+  return scatter || whole_only.count(op) != 0 ? Overlap::kWholeOnly : Overlap::kAllowed;
 }
 
 // Position of each gathered tensor in its list; -1 for those that came alone.
@@ -501,6 +509,7 @@ std::unique_ptr<Plan> MakePlan(const OperatorEntry& entry, const torch::jit::Sta
       targets.emplace_back();
     }
   }
+  const Overlap overlap = OverlapOf(entry);
   for (size_t i = 0; i < plan->outputs.size(); ++i) {
     Output& output = plan->outputs[i];
     if (output.fresh) continue;
@@ -508,8 +517,10 @@ std::unique_ptr<Plan> MakePlan(const OperatorEntry& entry, const torch::jit::Sta
     if (!AllowsInternalOverlap(entry)) at::assert_no_internal_overlap(*t.tensor);
     for (const GatheredTensor& other : gathered.tensors) {
       if (other.written) continue;
-      if (out_is_elementwise) at::assert_no_partial_overlap(*t.tensor, *other.tensor);
-      if (RefusesOverlap(entry)) at::assert_no_overlap(*t.tensor, *other.tensor);
+      if (out_is_elementwise || overlap == Overlap::kWholeOnly) {
+        at::assert_no_partial_overlap(*t.tensor, *other.tensor);
+      }
+      if (overlap == Overlap::kRefused) at::assert_no_overlap(*t.tensor, *other.tensor);
     }
     ResultTarget& target = targets[i];
     target.fresh = false;

@@ -10,6 +10,7 @@
 
 #include "aten/decomposition.h"
 #include "aten/dispatch.h"
+#include "aten/expanded_kernel.h"
 #include "aten/indexing_kernel.h"
 #include "aten/linalg_errors.h"
 #include "aten/list_copy_kernel.h"
@@ -205,6 +206,8 @@ void RegisterOperators() {
         entry->name.c_str(),
         IndexingKernel::Serves(entry->rule->op)
             ? torch::CppFunction::makeFromBoxedFunctor(std::make_unique<IndexingKernel>(entry))
+        : ExpandedKernel::Serves(*entry)
+            ? torch::CppFunction::makeFromBoxedFunctor(std::make_unique<ExpandedKernel>(entry))
         : ListCopyKernel::Serves(*entry)
             ? torch::CppFunction::makeFromBoxedFunctor(std::make_unique<ListCopyKernel>(entry))
         : LinalgErrorsKernel::Serves(*entry)
