@@ -10,6 +10,22 @@ Value EmitConvert(Value x, DType dtype) {
   return EmitOne("stablehlo.convert", {x}, "", {dtype, x.dims()});
 }
 
+// float32 `x` with every number replaced that PyTorch and XLA convert to `dtype` differently.
+// Of too large ones PyTorch makes the largest of e4m3fn, which has no infinity, and XLA NaN. Small
+// negative ones are zero, but XLA leaves them their sign, and 0x80 is NaN in the "UZ" formats.
+Value PrepareForFloat8(Value x, DType dtype) {
+  if (dtype == DType::kF8E4M3FN) {
+    const Value largest = ConstantLike(x, 448), lowest = ConstantLike(x, -448);
+    return Select(Gt(x, largest), largest, Select(Lt(x, lowest), lowest, x));
+  }
+  if (dtype == DType::kF8E4M3FNUZ || dtype == DType::kF8E5M2FNUZ) {
+    // Half of the smallest number rounds to zero, the even one.
+    const double half = dtype == DType::kF8E4M3FNUZ ? 0x1p-11 : 0x1p-18;
+    return Select(Le(Abs(x), ConstantLike(x, half)), ConstantLike(x, 0), x);
+  }
+  return x;
+}
+
 // PyTorch converts in two steps where C++ does: numbers reach the small floats through float32
 // (which may round twice), and floats reach narrow integers through a wider one (so they wrap
 // around, where XLA would saturate).
@@ -73,7 +89,7 @@ Value Convert(Value x, DType dtype) {
   if (const std::optional<DType> step = Intermediate(from, dtype); step && *step != from) {
     return Convert(EmitConvert(x, *step), dtype);
   }
-  return EmitConvert(x, dtype);
+  return EmitConvert(PrepareForFloat8(x, dtype), dtype);
 }
 
 Value BitcastConvert(Value x, DType dtype) {

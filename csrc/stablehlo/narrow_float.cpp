@@ -10,8 +10,9 @@ namespace {
 
 struct FloatFormat {
   int exponent_bits, mantissa_bits, bias;
-  bool has_infinity;   // else overflow gives NaN
+  bool has_infinity;   // else overflow gives NaN, or the largest number
   bool unsigned_zero;  // the "UZ" formats: 0x80 is NaN and there is no negative zero
+  bool saturates = false;
 };
 
 // Rounds to nearest even by scaling to an integer number of the target's units in the last place.
@@ -24,8 +25,12 @@ uint32_t EncodeFloat(double value, const FloatFormat& format) {
                        : format.has_infinity ? infinity | (1u << (format.mantissa_bits - 1))
                                              : sign | infinity | ((1u << format.mantissa_bits) - 1);
   if (std::isnan(value)) return nan;
+  // What is beyond the largest number gives this.
+  const uint32_t overflow = format.has_infinity ? sign | infinity
+                            : format.saturates  ? nan - 1
+                                                : nan;
   const double magnitude = std::fabs(value);
-  if (std::isinf(value)) return format.has_infinity ? sign | infinity : nan;
+  if (std::isinf(value)) return overflow;
   if (magnitude == 0) return format.unsigned_zero ? 0 : sign;
   int exponent = std::max(std::ilogb(magnitude), 1 - format.bias);
   double units = std::nearbyint(std::ldexp(magnitude, format.mantissa_bits - exponent));
@@ -43,7 +48,7 @@ uint32_t EncodeFloat(double value, const FloatFormat& format) {
                          : format.unsigned_zero ? 1u << (total - 1)
                                                 : infinity | ((1u << format.mantissa_bits) - 1);
   if (exponent + format.bias > static_cast<int>(max_exponent) || bits >= limit) {
-    return format.has_infinity ? sign | infinity : nan;
+    return overflow;
   }
   if (bits == 0 && format.unsigned_zero) return 0;
   return sign | bits;
@@ -87,7 +92,7 @@ void EncodeNumber(DType dtype, double real, double imag, int64_t integer, unsign
       Store(real, bytes);
       return Store(imag, bytes + 8);
     case DType::kF8E4M3FN:
-      return Store<uint8_t>(EncodeFloat(real, {4, 3, 7, false, false}), bytes);
+      return Store<uint8_t>(EncodeFloat(real, {4, 3, 7, false, false, true}), bytes);
     case DType::kF8E5M2:
       return Store<uint8_t>(EncodeFloat(real, {5, 2, 15, true, false}), bytes);
     case DType::kF8E4M3FNUZ:
