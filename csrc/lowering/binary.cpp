@@ -131,13 +131,31 @@ TPU_RULE({.op = "mul.Scalar", .lower = &LowerMultiply, .shape = &BinaryShape});
 
 // --- quotients and remainders
 
+// A number as the result's dtype holds it: where the CPU adds and multiplies it unrounded, it
+// rounds it before it takes remainders. XLA may remove a conversion there and back.
+Value RoundedNumber(const Call& c, std::string_view name, DType dtype) {
+  const Value number = RawOperand(c, name, dtype);
+  const DType narrow = c.result().dtype;
+  if (number.rank() > 0 || (narrow != DType::kBF16 && narrow != DType::kF16)) return number;
+  const std::string_view bits = narrow == DType::kBF16
+                                    ? "exponent_bits = 8 : i32, mantissa_bits = 7 : i32"
+                                    : "exponent_bits = 5 : i32, mantissa_bits = 10 : i32";
+  return number.builder()
+      .Emit("stablehlo.reduce_precision", {number}, bits, {number.type()})
+      .front();
+}
+
 // The divisor in its own shape, so that a number is checked once and not once an element.
 Value Divisor(Call& c, DType dtype) {
-  const Value b = RawOperand(c, "other", dtype);
+  const Value b = RoundedNumber(c, "other", dtype);
   if (IsInteger(dtype)) {
     c.Check(Ne(b, ConstantLike(b, 0)), "ZeroDivisionError", Call::ErrorKind::kRuntime);
   }
   return BroadcastTo(b, c.result().dims);
+}
+
+Value Dividend(Call& c, DType dtype) {
+  return BroadcastTo(RoundedNumber(c, "self", dtype), c.result().dims);
 }
 
 // Bool has no quotient; as a small integer it has.
@@ -171,7 +189,7 @@ Values LowerDivide(Call& c) {
 
 Values LowerFloorDivide(Call& c) {
   const DType dtype = DivisionType(c);
-  return Result(c, FloorQuotient(c, Operand(c, "self", dtype), Divisor(c, dtype)));
+  return Result(c, FloorQuotient(c, Dividend(c, dtype), Divisor(c, dtype)));
 }
 
 Values LowerDivideMode(Call& c) {
@@ -186,12 +204,12 @@ Values LowerDivideMode(Call& c) {
 
 Values LowerRemainder(Call& c) {
   const DType dtype = DivisionType(c);
-  return Result(c, PythonRemainder(Operand(c, "self", dtype), Divisor(c, dtype)));
+  return Result(c, PythonRemainder(Dividend(c, dtype), Divisor(c, dtype)));
 }
 
 Values LowerFmod(Call& c) {
   const DType dtype = DivisionType(c);
-  return Result(c, Remainder(Operand(c, "self", dtype), Divisor(c, dtype)));
+  return Result(c, Remainder(Dividend(c, dtype), Divisor(c, dtype)));
 }
 
 std::vector<ResultSpec> DivideModeShape(const ShapeCall& s) {

@@ -509,3 +509,9 @@ def test_dtypes_without_a_kernel(dtype):
     if dtype == torch.bool:
         agree_on(torch.clamp, x, x, x)
         agree_on(lambda x: x.cumsum(0, dtype=torch.bool), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_remainders_by_a_number_of_many_digits(dtype):
+    x = values(40, dtype=dtype, low=-8, high=8)
+    agree_on(lambda x: [x % 0.1, x // 0.1, torch.fmod(x, 0.3), torch.remainder(7.7, x)], x)
