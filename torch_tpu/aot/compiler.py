@@ -105,7 +105,7 @@ def compile_modules(
     `files` hold one module each, as text. `topology` is named as in "v5e:1x1". `jobs` processes
     compile at a time (default: one for each processor, at most four); one that the compiler ends is
     replaced. `timeout` is for one module, in seconds. `on_report` is called with each report as it
-    comes, from any thread. Returns the reports in the order of `files`. Raises ValueError for a
+    comes, from any thread, but one at a time. Returns the reports in the order of `files`. Raises ValueError for a
     topology that does not exist and ModuleNotFoundError without libtpu.
     """
     name, options = resolve_topology(topology)
@@ -118,6 +118,7 @@ def compile_modules(
     for i in range(len(files)):
         waiting.put(i)
     errors = []
+    reporting = threading.Lock()
 
     def work() -> None:
         worker = _Worker()
@@ -139,7 +140,8 @@ def compile_modules(
                 answer["status"] = Status(answer["status"])
                 reports[i] = ModuleReport(file=files[i], topology=topology, **answer)
                 if on_report is not None:
-                    on_report(reports[i])
+                    with reporting:
+                        on_report(reports[i])
         except BaseException as error:
             errors.append(error)
         finally:
