@@ -152,30 +152,73 @@ Value Trigamma(Value x) {
   return Select(reflect, reflected, direct);
 }
 
+// A running sum and what its roundings have lost (Knuth's two-sum).
+struct Sum {
+  Value high, low;
+
+  Sum Plus(Value term) const {
+    const Value total = Add(high, term), added = Subtract(total, high);
+    const Value lost = Add(Subtract(high, Subtract(total, added)), Subtract(term, added));
+    return {total, Add(low, lost)};
+  }
+  Value Total() const { return Select(IsFinite(high), Add(high, low), high); }
+};
+
+// What the terms from w on add to Hurwitz zeta, w >= 9: the Euler-Maclaurin formula, DLMF 25.11.5.
+Value ZetaTail(Value x, Value w) {
+  constexpr double kBernoulli[] = {
+      1.0 / 6, -1.0 / 30,     1.0 / 42,      -1.0 / 30,       5.0 / 66,       -691.0 / 2730,
+      7.0 / 6, -3617.0 / 510, 43867.0 / 798, -174611.0 / 330, 854513.0 / 138, -236364091.0 / 2730};
+  const bool wide = x.dtype() == DType::kF64;
+  const auto constant = [&](double value) { return ConstantLike(x, value); };
+  const Value power = Power(w, Negate(x));
+  // Beyond, the power is 0; the factors must not overflow.
+  const Value exponent = Minimum(x, constant(wide ? 400 : 60));
+  const Value inverse = Reciprocal(w), square = Square(inverse);
+  Value sum = Add(Divide(w, Subtract(exponent, constant(1))), constant(0.5));
+  Value rising = Multiply(exponent, inverse);
+  double factorial = 2;
+  for (int k = 1; k <= (wide ? 12 : 6); ++k) {
+    sum = Add(sum, Multiply(rising, constant(kBernoulli[k - 1] / factorial)));
+    const Value next = Add(exponent, constant(2 * k - 1));
+    rising = Multiply(Multiply(rising, square), Multiply(next, Add(next, constant(1))));
+    factorial *= (2 * k + 1) * (2 * k + 2);
+  }
+  return Multiply(power, sum);
+}
+
 // Hurwitz zeta, with the poles at q = 0, -1, -2, ... for real exponents above 1.
 Value HurwitzZeta(Value x, Value q) {
   const Value zero = ConstantLike(x, 0), one = ConstantLike(x, 1);
   const Value infinity = ConstantLike(x, kInfinity);
   const Value pole = Or(Eq(x, one), And(Le(q, zero), Eq(q, Floor(q))));
-  // The series holds right of zero only; terms left of it are added one by one.
+  const auto term = [&](Value at) { return Power(at, Negate(x)); };
+  // Terms left of zero are added one by one: those of odd exponents nearly cancel those to the
+  // right.
   const auto left = [](Value at) {
     const Value near = Gt(at, ConstantLike(at, -0x1p24));
     return And(And(Lt(at, ConstantLike(at, 0)), near), Ne(at, Floor(at)));
   };
   const Values shifted = While(
-      {x, q, zero},
+      {q, zero, zero},
       [&](const Values& v) {
-        std::vector<int64_t> all(v[1].rank());
+        std::vector<int64_t> all(v[0].rank());
         std::iota(all.begin(), all.end(), 0);
-        return Values{Reduce(left(v[1]), Reduction::kOr, all)};
+        return Values{Reduce(left(v[0]), Reduction::kOr, all)};
       },
       [&](const Values& v) {
-        const Value go = left(v[1]);
-        const Value term = Power(v[1], Negate(v[0]));
-        return Values{v[0], Select(go, Add(v[1], ConstantLike(v[1], 1)), v[1]),
-                      Select(go, Add(v[2], term), v[2])};
+        const Value go = left(v[0]);
+        const Sum more = Sum{v[1], v[2]}.Plus(term(v[0]));
+        return Values{Select(go, Add(v[0], one), v[0]), Select(go, more.high, v[1]),
+                      Select(go, more.low, v[2])};
       });
-  const Value value = Select(pole, infinity, Add(shifted[2], Zeta(x, shifted[1])));
+  Sum sum{shifted[1], shifted[2]};
+  Value at = shifted[0];
+  for (int i = 0; i < 9; ++i) {
+    sum = sum.Plus(term(at));
+    at = Add(at, one);
+  }
+  const Value value = Select(pole, infinity, sum.Plus(ZetaTail(x, at)).Total());
   return Select(Lt(x, one), ConstantLike(x, kNan), value);
 }
 

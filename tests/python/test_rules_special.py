@@ -194,3 +194,23 @@ def test_incomplete_gamma_forms(function):
 def test_real_functions_refuse_complex_numbers():
     for name in words("i0 i0e i1 logit erfcx log_ndtr entr"):
         agree_on(special(name), torch.ones(3, dtype=torch.complex64))
+
+
+def test_zeta():
+    x = torch.cat([torch.linspace(0.5, 60, 120), torch.tensor([1.0, 500.0, 1e4, math.nan])])
+    q = torch.tensor([0.01, 0.5, 1.0, 3.0, 20.0, 1e4, 0.0, -1.0, -2.0, math.inf, -math.inf])
+    for dtype in (torch.float32, torch.float64):
+        columns = x[:, None].to(dtype)
+        agree_on(torch.special.zeta, columns, q.to(dtype), tolerance=4 * TOLERANCE[dtype])
+    vanishing = torch.special.zeta(torch.tensor([1e30, math.inf], device="tpu"), 3.0)
+    assert vanishing.tolist() == [0, 0]  # CPU: NaN
+    even = torch.arange(2, 30, 2)[:, None]
+    agree_on(torch.special.zeta, even, torch.linspace(-9.3, -0.4, 20), tolerance=2e-5)
+    agree_on(torch.special.zeta, even + 0.5, torch.linspace(-9.3, -0.4, 20))
+
+
+@pytest.mark.parametrize("n", [2, 3, 6])
+def test_polygamma_left_of_zero(n):
+    """Terms that cancel: what is left is exact at half integers even in float32."""
+    agree_on(lambda x: torch.polygamma(n, x), torch.arange(-20, 5) + 0.5, tolerance=1e-4)
+    agree_on(lambda x: torch.polygamma(n, x), torch.linspace(-7.9, 3, 50).double(), tolerance=1e-10)
