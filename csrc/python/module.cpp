@@ -60,8 +60,14 @@ py::dict PluginInfo() {
   return info;
 }
 
+// Waits for queued launches, so other threads may need the GIL.
+trace::MemoryCounts MemoryOf(int index) {
+  py::gil_scoped_release release;
+  return DeviceAt(static_cast<c10::DeviceIndex>(index)).memory();
+}
+
 py::dict MemoryStats(int index) {
-  const trace::MemoryCounts m = DeviceAt(static_cast<c10::DeviceIndex>(index)).memory();
+  const trace::MemoryCounts m = MemoryOf(index);
   py::dict stats;
   stats["allocated_bytes.all.current"] = m.allocated;
   stats["allocated_bytes.all.peak"] = m.peak;
@@ -163,13 +169,19 @@ PYBIND11_MODULE(_C, m) {
   m.def("plugin_info", &PluginInfo);
   m.def("in_bad_fork", [] { return Runtime::Get().InBadFork(); });
 
-  m.def("memory_allocated", [=](int index) { return DeviceAt(device(index)).memory().allocated; });
-  m.def("max_memory_allocated", [=](int index) { return DeviceAt(device(index)).memory().peak; });
-  m.def("reset_peak_memory_stats", [=](int index) { DeviceAt(device(index)).ResetPeak(); });
-  m.def("reset_accumulated_memory_stats",
-        [=](int index) { DeviceAt(device(index)).ResetTotals(); });
+  m.def("memory_allocated", [](int index) { return MemoryOf(index).allocated; });
+  m.def("max_memory_allocated", [](int index) { return MemoryOf(index).peak; });
+  using ReleaseGil = py::call_guard<py::gil_scoped_release>;
+  m.def(
+      "reset_peak_memory_stats", [=](int index) { DeviceAt(device(index)).ResetPeak(); },
+      ReleaseGil());
+  m.def(
+      "reset_accumulated_memory_stats", [=](int index) { DeviceAt(device(index)).ResetTotals(); },
+      ReleaseGil());
   m.def("memory_stats", &MemoryStats);
-  m.def("memory_info", [=](int index) { return aten::DeviceMemoryInfo(device(index)); });
+  m.def(
+      "memory_info", [=](int index) { return aten::DeviceMemoryInfo(device(index)); },
+      ReleaseGil());
   m.def("empty_cache", [] {});
 
   m.def("default_generator", [=](int index) {
