@@ -2,6 +2,7 @@
 #   make demo    a chat model answers on device "tpu"     make test   all tests
 #   make build   the extension, again after an edit        make lint   formatting and style
 #   make bench   the measurements under benchmarks/        make clean  remove what was built
+#   make fuzz    random programs on both devices           make numerics  docs/numerics.md
 #   make operators    docs/operators.md                    make tpu-modules  what it says of the TPU
 #   make test-plugins   the core of the tests on other PJRT plugins
 #   make test-full      every operator, about an hour; writes docs/test-full.md
@@ -15,7 +16,7 @@ PIP    := $(BIN)/python -m pip install --disable-pip-version-check
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DELETE_ON_ERROR:
-.PHONY: demo build test test-python test-cpp test-plugins test-full lint format bench clean
+.PHONY: demo build test test-python test-cpp test-plugins test-full lint format bench fuzz numerics clean
 
 # --- environment. The stamps are remade when pyproject.toml names other requirements.
 $(VENV)/python.stamp:
@@ -91,6 +92,10 @@ test-full: build $(VENV)/test.stamp
 	@$(BIN)/python -m pytest tests/full --junitxml=$(BUILD)/full.xml $(TEST_ARGS); status=$$?; \
 	$(BIN)/python tools/full_report.py $(BUILD)/full.xml > docs/test-full.md; exit $$status
 
+# Random programs; FUZZ_ARGS="--programs 100 --seed 7" for others than the 5,000 from seed 0.
+fuzz: build $(VENV)/test.stamp
+	cd tests/python && $(CURDIR)/$(BIN)/python -m fuzz $(FUZZ_ARGS)
+
 # GoogleTest comes with the system.
 .PHONY: gtest
 gtest:
@@ -133,6 +138,9 @@ bench: build $(VENV)/demo.stamp $(VENV)/models.stamp $(BUILD)/pjrt_floor
 	$(BIN)/python benchmarks/training_curve.py
 	$(BIN)/python benchmarks/eager_overhead.py --floor $(BUILD)/pjrt_floor \
 	  $(if $(PEER),--peer $(PEER)) $(if $(PEER_BOOT),--peer-boot $(PEER_BOOT)) $(BENCH_ARGS)
+
+numerics: build
+	$(BIN)/python benchmarks/numerics.py
 
 clean:
 	rm -rf $(BUILD) torch_tpu/_C.so
