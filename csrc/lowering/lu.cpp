@@ -38,9 +38,12 @@ Value PivotRow(Value column, Value k) {
   Builder& builder = column.builder();
   Value size = IsComplex(column.dtype()) ? Add(Abs(Real(column)), Abs(Imag(column))) : Abs(column);
   Value rows = builder.Iota({DType::kS32, size.dims()}, 1);
-  // NaN is taken only if there is nothing else, rows above not even then.
-  size = Select(IsNan(size), ConstantLike(size, -1), size);
-  size = Select(Ge(rows, BroadcastTo(k, rows.dims())), size, ConstantLike(size, -2));
+  Value here = BroadcastTo(k, rows.dims());
+  // No number is larger than a NaN that comes first, and no other NaN is larger than a number.
+  Value nan = Select(Eq(rows, here), BroadcastTo(MaxValue(builder, size.dtype()), size.dims()),
+                     ConstantLike(size, -1));
+  size = Select(IsNan(size), nan, size);
+  size = Select(Ge(rows, here), size, ConstantLike(size, -2));
   const Values inits = {Scalar(builder, size.dtype(), -3), Index(builder, 0)};
   return ReduceGeneric({size, rows}, inits, {1}, [](const Values& v) {
     Value second = Or(Gt(v[2], v[0]), And(Eq(v[2], v[0]), Lt(v[3], v[1])));

@@ -1,6 +1,8 @@
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "lowering/matrix.h"
 
@@ -49,7 +51,11 @@ Value Exponential(Value x) {
     return Select(BroadcastInDim(where, then.dims(), {0}), then, otherwise);
   };
   Value norm = Reduce(Reduce(Abs(x), Reduction::kSum, {1}), Reduction::kMax, {1});
-  norm = Select(IsFinite(norm), norm, ConstantLike(norm, 0));  // else it would be halved for ever
+  // Nothing of a matrix with a number that is not finite is a number. Its norm would be halved for
+  // ever.
+  Value finite = IsFinite(norm);
+  x = only(finite, x, ConstantLike(x, std::numeric_limits<double>::quiet_NaN()));
+  norm = Select(finite, norm, ConstantLike(norm, 0));
   Value none = ZeroConstant(x.builder(), {DType::kS32, norm.dims()});
   const Values scaled = While(
       {x, norm, none}, [&](const Values& v) { return Values{AnyOf(large(v[1]))}; },
@@ -82,7 +88,10 @@ std::vector<ResultSpec> LinalgMatrixExpShape(const ShapeCall& s) {
   CheckSquare(self, kName);
   TORCH_CHECK(c10::isFloatingType(self.dtype) || c10::isComplexType(self.dtype), kName,
               ": Expected a floating point or complex tensor as input. Got ", self.dtype);
-  return {{.dtype = self.dtype, .sizes = self.sizes}};
+  ResultSpec result{.dtype = self.dtype, .sizes = self.sizes};
+  // An empty argument is cloned.
+  if (std::count(self.sizes.begin(), self.sizes.end(), 0) > 0) result.strides = self.strides;
+  return {result};
 }
 TPU_RULE({.op = "linalg_matrix_exp", .lower = &LinalgMatrixExp, .shape = &LinalgMatrixExpShape});
 
