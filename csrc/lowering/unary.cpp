@@ -35,6 +35,36 @@ Value LogInBase(Value x, double ln) {
 Value Log2(Value x) { return LogInBase(x, kLn2); }
 Value Log10(Value x) { return LogInBase(x, kLn10); }
 
+// exp(|x|) as a square: half of it would be exp(|x| - ln 2) otherwise, whose rounded argument costs
+// as many units in the last place as |x| has leading bits.
+struct HalvesOfExp {
+  Value rising, falling;  // exp(|x|) / 2 and exp(-|x|) / 2
+};
+
+HalvesOfExp HalveExp(Value x) {
+  const Value half = ConstantLike(x, 0.5);
+  const Value root = Exp(Multiply(Abs(x), half));
+  const Value halved = Multiply(root, half);
+  return {Multiply(halved, root), Divide(Divide(half, root), root)};
+}
+
+Value HyperbolicCosine(Value x) {
+  if (IsComplex(x.dtype())) return Cosh(x);
+  const auto [rising, falling] = HalveExp(x);
+  return Add(rising, falling);
+}
+
+// Near 0, where the halves cancel, by XLA's own expansion.
+Value HyperbolicSine(Value x) {
+  if (IsComplex(x.dtype())) return Sinh(x);
+  const auto [rising, falling] = HalveExp(x);
+  const Value magnitude = Subtract(rising, falling);
+  const Value signed_one =
+      Select(Lt(x, ConstantLike(x, 0)), ConstantLike(x, -1), ConstantLike(x, 1));
+  const Value near = Lt(Abs(x), ConstantLike(x, 1));
+  return Select(near, Sinh(x), Multiply(magnitude, signed_one));
+}
+
 template <Value (*F)(Value)>
 Values LowerFunction(Call& c) {
   return Result(c, F(Operand(c, "self", ResultComputeType(c))));
@@ -56,8 +86,8 @@ TPU_RULE({.op = "tan", .lower = &LowerFunction<&Tan>});
 TPU_RULE({.op = "asin", .lower = &LowerFunction<&Asin>});
 TPU_RULE({.op = "acos", .lower = &LowerFunction<&Acos>});
 TPU_RULE({.op = "atan", .lower = &LowerFunction<&Atan>});
-TPU_RULE({.op = "sinh", .lower = &LowerFunction<&Sinh>});
-TPU_RULE({.op = "cosh", .lower = &LowerFunction<&Cosh>});
+TPU_RULE({.op = "sinh", .lower = &LowerFunction<&HyperbolicSine>});
+TPU_RULE({.op = "cosh", .lower = &LowerFunction<&HyperbolicCosine>});
 TPU_RULE({.op = "tanh", .lower = &LowerFunction<&Tanh>});
 TPU_RULE({.op = "asinh", .lower = &LowerFunction<&Asinh>});
 TPU_RULE({.op = "acosh", .lower = &LowerFunction<&Acosh>});

@@ -515,3 +515,13 @@ def test_dtypes_without_a_kernel(dtype):
 def test_remainders_by_a_number_of_many_digits(dtype):
     x = values(40, dtype=dtype, low=-8, high=8)
     agree_on(lambda x: [x % 0.1, x // 0.1, torch.fmod(x, 0.3), torch.remainder(7.7, x)], x)
+
+
+@pytest.mark.parametrize("name", ["sinh", "cosh"])
+def test_hyperbolic_functions_far_out(name):
+    """As exp(x - ln 2) they would lose five bits; and exp(x) overflows before they do."""
+    function, x = getattr(torch, name), torch.linspace(-89, 89, 4001)
+    exact = function(x.double())
+    error = (function(x.to("tpu")).cpu().double() - exact).abs() / exact.abs().clamp(min=1e-30)
+    assert error.max() < 6 * torch.finfo(torch.float32).eps
+    agree_on(function, torch.tensor(SPECIAL + [89.2, -89.2, 90.0]), tolerance=1e-6)
