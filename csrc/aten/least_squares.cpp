@@ -93,9 +93,11 @@ Results Solve(const at::Tensor& a, const at::Tensor& right, std::optional<double
   TORCH_CHECK(difference == 0 || difference == 1, kName,
               ": input.dim() must be greater or equal to other.dim() and (input.dim() - "
               "other.dim()) <= 1");
+  const bool vectors =
+      right.dim() == 1 || (difference == 1 && right.sizes() == a.sizes().slice(0, a.dim() - 1));
+  TORCH_CHECK(a.size(-2) == right.size(vectors ? -1 : -2), kName,
+              ": input.size(-2) should match other.size(", vectors ? -1 : -2, ")");
   const at::Tensor b = difference == 1 ? right.unsqueeze(-1) : right;
-  TORCH_CHECK(a.size(-2) == b.size(-2), kName, ": input.size(-2) should match other.size(",
-              difference == 1 ? -1 : -2, ")");
   const std::vector<int64_t> batch = BatchOf(a, b);
   const Driver driver = DriverNamed(driver_name);
   const int64_t m = a.size(-2), n = a.size(-1), k = b.size(-1);

@@ -137,7 +137,7 @@ std::vector<ResultSpec> OrmqrShape(const ShapeCall& s) {
               ": Expected input and tau to have the same dtype, but input has dtype ", input.dtype,
               " and tau has dtype ", tau.dtype);
   TORCH_CHECK(other.dtype == input.dtype, kName,
-              ": Expected input and other to have the same dtype, but input has dtype ",
+              ": Expected input and other to have the same dtype, but input has dtype",
               input.dtype, " and other has dtype ", other.dtype);
   return {Matrices(other.dtype, other.sizes)};
 }
