@@ -343,6 +343,8 @@ void CheckRange(const c10::Scalar& number, c10::ScalarType type) {
     (void)number.to<T>();        \
     break;
     AT_FORALL_SCALAR_TYPES_WITH_COMPLEX_EXCEPT_COMPLEX_HALF_F8NZ(TPU_CHECK_RANGE)
+    TPU_CHECK_RANGE(c10::Float8_e4m3fnuz, Float8_e4m3fnuz)
+    TPU_CHECK_RANGE(c10::Float8_e5m2fnuz, Float8_e5m2fnuz)
 #undef TPU_CHECK_RANGE
     default:
       break;

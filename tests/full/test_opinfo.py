@@ -8,7 +8,7 @@ from agreement import outcome
 from opinfo_gradients import SPARSE, moved
 from rule_inputs import words
 from torch.testing._internal.common_methods_invocations import op_db
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import tree_flatten, tree_map
 
 DTYPES = (torch.float32, torch.bfloat16, torch.complex64, torch.int64, torch.bool)
 # Samples of one operator and dtype, spread over the first so many.
@@ -24,6 +24,11 @@ WITHOUT_VALUES = words("""
     rand_like randint randint_like randn randn_like randperm svd_lowrank uniform
 """)
 
+# Of equal elements, which are many in bfloat16, an unstable sort may name either first.
+TIES = words("argsort sort topk")
+# What a copied sample cannot be (reads beside the view it is given), and a dtype there is not.
+NOT_HERE = {"as_strided.partial_views", "chalf"}
+
 TOLERANCE = {
     torch.float16: 5e-3,
     torch.bfloat16: 4e-2,
@@ -37,28 +42,50 @@ CASES = [
     pytest.param(op, dtype, id=f"{op.full_name}-{str(dtype)[6:]}")
     for dtype in DTYPES
     for op in op_db
-    if dtype in op.supported_dtypes("cpu") and op.full_name not in SPARSE
+    if dtype in op.supported_dtypes("cpu") and op.full_name not in SPARSE | NOT_HERE
 ]
 
 
-def compare(actual, expected, values):
-    """Leaf by leaf; layouts of sparse results are not ours."""
+def widened(x):
+    if isinstance(x, torch.dtype):
+        return torch.float32 if x is torch.bfloat16 else x
+    return x.float() if isinstance(x, torch.Tensor) and x.dtype is torch.bfloat16 else x
+
+
+def comparable(op, dtype, result):
+    """Whether a result has one right value."""
+    if op.name in TIES and dtype is torch.bfloat16 and isinstance(result, torch.Tensor):
+        return result.is_floating_point()
+    return op.name not in WITHOUT_VALUES
+
+
+def compare(actual, expected, exact, values):
+    """Leaf by leaf; layouts of sparse results are not ours.
+
+    `exact` gives the leaves computed in float32: CPU PyTorch rounds bfloat16 sums step by step, so
+    what differs from it may be nearer to these.
+    """
     actual, expected = tree_flatten(actual)[0], tree_flatten(expected)[0]
     assert len(actual) == len(expected)
-    for a, e in zip(actual, expected, strict=True):
+    for i, (a, e) in enumerate(zip(actual, expected, strict=True)):
         if not isinstance(e, torch.Tensor):
-            if values and not isinstance(e, torch.device):
+            if values(e) and not isinstance(e, torch.device):
                 torch.testing.assert_close(a, e, rtol=1e-4, atol=1e-4, equal_nan=True)
             continue
         assert (a.dtype, a.shape) == (e.dtype, e.shape)
         if e.layout is torch.strided:
             significant = [i for i, d in enumerate(e.shape) if d > 1 and e.numel() > 0]
             assert [a.stride(i) for i in significant] == [e.stride(i) for i in significant]
-        if values:
-            tolerance = TOLERANCE.get(e.dtype, 0.0)
-            torch.testing.assert_close(
-                a.cpu(), e, rtol=tolerance, atol=tolerance, equal_nan=True, check_stride=False
-            )
+        if not values(e):
+            continue
+        tolerance = TOLERANCE.get(e.dtype, 0.0)
+        close = {"rtol": tolerance, "atol": tolerance, "equal_nan": True, "check_stride": False}
+        try:
+            torch.testing.assert_close(a.cpu(), e, **close)
+        except AssertionError:
+            if e.dtype is not torch.bfloat16:
+                raise
+            torch.testing.assert_close(a.cpu(), exact()[i].to(e.dtype), **close)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -69,19 +96,22 @@ def test_operator(op, dtype):
     torch.tpu.clear_fallbacks()
     for sample in drawn[:: max(1, len(drawn) // COUNT)][:COUNT]:
 
-        def run(device, sample=sample):
+        def run(device, sample=sample, convert=lambda x: x):
             torch.manual_seed(0)
-            input, args, kwargs = moved(op, sample, device)
+            input, args, kwargs = tree_map(convert, moved(op, sample, device))
             result = op.op(input, *args, **kwargs)
             # Takes away what is free: signs of singular vectors, say.
             process = sample.output_process_fn_grad
-            return result if process is None else process(result)
+            result = result if process is None else process(result)
+            # A logarithm's imaginary part is one of many.
+            return result.exp() if op.name == "logcumsumexp" and dtype.is_complex else result
 
         expected, cpu_error = outcome(run, "cpu")
         actual, error = outcome(run, "tpu")
         assert (error is None) == (cpu_error is None), f"tpu: {error!r}, cpu: {cpu_error!r}"
         if error is None:
-            compare(actual, expected, op.name not in WITHOUT_VALUES)
+            exact = lambda: tree_flatten(run("cpu", convert=widened))[0]  # noqa: E731
+            compare(actual, expected, exact, lambda e: comparable(op, dtype, e))
     on_cpu = sorted({record["op"] for record in torch.tpu.fallbacks()})
     if on_cpu:
         pytest.skip(f"right, by way of the CPU: {', '.join(on_cpu)}")
