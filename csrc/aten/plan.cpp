@@ -484,9 +484,11 @@ std::unique_ptr<Plan> MakePlan(const OperatorEntry& entry, const torch::jit::Sta
       CheckWritable(entry, result, tensor);
       if (!tensor.sizes().equals(result.sizes)) {
         if (entry.form == Form::kOut && !IsAlsoRead(gathered, index)) {
-          // Only a TensorIterator lays an out= tensor out as it would a new one.
+          // Structured operators lay an out= tensor out as they would a new one.
           plan->resize.push_back({index, result.sizes, {}});
-          if (out_is_elementwise) plan->resize.back().strides = result.strides;
+          if (out_is_elementwise || entry.functional_default_kernel) {
+            plan->resize.back().strides = result.strides;
+          }
           continue;
         }
         TORCH_CHECK(false, "output with shape ", ShapeText(tensor.sizes()),
