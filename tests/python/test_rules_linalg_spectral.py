@@ -298,8 +298,8 @@ def test_lstsq_shapes_and_errors():
     shapes += [((4,), (4,)), ((4, 3), ())]
     for driver in ("gels", "gelsy", "gelsd"):
         for left, right in shapes:
-            a, b = values(*left), values(*right, seed=1)
-            agree_on(lambda a, b, d=driver: tuple(LA.lstsq(a, b, driver=d)), a, b, tolerance=1e-5)
+            a, b = values(*left).double(), values(*right, seed=1).double()
+            agree_on(lambda a, b, d=driver: tuple(LA.lstsq(a, b, driver=d)), a, b, tolerance=1e-9)
     a, b = values(4, 3), values(4, 2)
     agree_on(lambda a, b: LA.lstsq(a, b, driver="qr"), a, b)
     agree_on(LA.lstsq, a, b.double())
