@@ -314,7 +314,8 @@ def indices(line, lengths, bound, dtype=torch.int64, unique=False):
     else:
         least = -bound if line.negative else 0
         elements = [generator.randrange(least, bound) for _ in range(count)]
-        if elements and line.draw.rarely(25) and line.target is None and line.x.numel():
+        there = line.target is None and (line.x is None or line.x.numel() > 0)
+        if elements and there and line.draw.rarely(25):
             elements[0] = bound + 3
     return line.use(line.define(literal(dtype, list(lengths), elements)))
 

@@ -344,7 +344,6 @@ torch.var_mean(<x>)
 torch.linalg.vector_norm(<x>)
 torch.linalg.vector_norm(<x>, 1, <dim>)
 torch.norm(<x>)
-torch.trace(<m>)
 torch.scatter_add(<x>, <dim>, <index_like>, <source_like>)
 torch.index_add(<x>, <dim>, <whole_index>, <same_dtype>)
 torch.scatter_reduce(<x>, <dim>, <index_like>, <source_like>, "<reduction>")
@@ -353,6 +352,7 @@ torch.cov(<m>)
     undefined.conversion,
     undefined.order_of_products,
     undefined.infinite_mean,
+    undefined.no_kernel,
 )
 
 # --- products
@@ -433,7 +433,7 @@ add(
 torch.add(<x>, <y>, out=<w>)
 torch.maximum(<x>, <y>, out=<w>)
 torch.lt(<x>, <y>, out=<w>)
-torch.amax(<x>, <dim>, out=<w>)
+torch.logical_and(<x>, <y>, out=<w>)
 torch.neg(<x>, out=<w>)
 torch.cat([<x>, <same_dtype>], <dim>, out=<w>)
 torch.gather(<x>, <dim>, <index_like>, out=<w>)

@@ -199,6 +199,7 @@ def no_kernel(step):
     """Lengths at which a kernel may return before it finds that it does not know the dtype."""
     operands = step.operands if step.target is None else [step.target, *step.operands]
     unknown = any(x.dtype == torch.bool or x.is_complex() for x in operands) or "j" in step.line
+    unknown |= "torch.bool" in step.line
     if unknown and any(x.dim() == 0 or x.numel() == 0 for x in operands):
         return "nothing to do for a kernel that there is not"
     return None
