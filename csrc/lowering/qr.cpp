@@ -137,8 +137,8 @@ std::vector<ResultSpec> OrmqrShape(const ShapeCall& s) {
               ": Expected input and tau to have the same dtype, but input has dtype ", input.dtype,
               " and tau has dtype ", tau.dtype);
   TORCH_CHECK(other.dtype == input.dtype, kName,
-              ": Expected input and other to have the same dtype, but input has dtype",
-              input.dtype, " and other has dtype ", other.dtype);
+              ": Expected input and other to have the same dtype, but input has dtype", input.dtype,
+              " and other has dtype ", other.dtype);
   return {Matrices(other.dtype, other.sizes)};
 }
 TPU_RULE({.op = "ormqr", .lower = &Ormqr, .shape = &OrmqrShape});
