@@ -103,6 +103,7 @@ py::dict Compilations() {
   const auto dispatched = aten::Dispatches();
   py::dict counts;
   counts["count"] = compiled.count;
+  counts["from_disk"] = compiled.from_disk;
   counts["seconds"] = compiled.seconds;
   counts["hits"] = dispatched.hits;
   counts["misses"] = dispatched.misses;
@@ -193,6 +194,25 @@ PYBIND11_MODULE(_C, m) {
         [] { return trace::CurrentMode() == trace::Mode::kDebug ? "debug" : "strict"; });
   m.def("set_eager_mode", [](const std::string& name) { trace::SetMode(ModeFromName(name)); });
   m.def("compilations", &Compilations);
+  m.def("cache_info", [] {
+    trace::DiskCache::Info info;
+    {
+      py::gil_scoped_release release;
+      info = Runtime::disk_cache().info();
+    }
+    py::dict dict;
+    dict["directory"] = info.directory;
+    dict["unusable"] = info.why_unusable.empty() ? py::none() : py::cast(info.why_unusable);
+    dict["entries"] = info.entries;
+    dict["bytes"] = info.bytes;
+    dict["limit"] = info.limit;
+    dict["hits"] = info.hits;
+    dict["misses"] = info.misses;
+    dict["stored"] = info.stored;
+    return dict;
+  });
+  m.def(
+      "clear_cache", [] { Runtime::disk_cache().Clear(); }, ReleaseGil());
   m.def("fallbacks", &FallbackList);
   m.def("clear_fallbacks", &aten::ClearFallbacks);
   m.def("get_fallback_policy", &PolicyName);

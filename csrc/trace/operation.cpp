@@ -131,13 +131,15 @@ void Operation::Compile() {
   int64_t largest = 0;
   for (const Type* type : parameters_) largest = std::max(largest, type->numel());
   for (const Type* type : results_) largest = std::max(largest, type->numel());
-  executable_ =
+  auto made =
       Runtime::Get().Compile(module, largest <= kSmallElements ? Runtime::ProgramSize::kSmall
                                                                : Runtime::ProgramSize::kLarge);
+  executable_ = std::move(made.executable);
   ready_.store(executable_.get(), std::memory_order_release);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   std::lock_guard counts_guard(counts_lock);
   ++counts.count;
+  counts.from_disk += made.from_disk;
   counts.seconds += elapsed.count();
 }
 

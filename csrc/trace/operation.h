@@ -101,6 +101,7 @@ class Operation {
 // Totals since the process began.
 struct CompilationCounts {
   int64_t count = 0;
+  int64_t from_disk = 0;  // of these
   double seconds = 0;
 };
 CompilationCounts Compilations();

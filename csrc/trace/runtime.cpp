@@ -88,6 +88,11 @@ void Runtime::Start() {
         std::make_unique<Device>(static_cast<int>(i), client.get(), &client->devices()[i]));
   }
   client_ = std::move(client);
+  if (disk_cache().usable()) {
+    identity_ = MachineIdentity(choice.path, disk_cache().info().directory) + "client " +
+                client_->platform_version() + ", " + std::to_string(client_->devices().size()) +
+                " of " + client_->devices()[0].kind() + "\n";
+  }
   started_in_ = getpid();
   // The client's threads do not survive a fork: the child's first use must come to Start and fail.
   pthread_atfork(
@@ -146,12 +151,36 @@ pjrt::CompileOptions Runtime::OptionsFor(ProgramSize size) {
   return options;
 }
 
-std::shared_ptr<pjrt::Executable> Runtime::Compile(const std::string& module, ProgramSize size) {
+DiskCache& Runtime::disk_cache() {
+  static auto* cache = new DiskCache(DiskCache::FromEnvironment());
+  return *cache;
+}
+
+Runtime::Compiled Runtime::LoadOrCompile(const std::string& module,
+                                         const pjrt::CompileOptions& options) {
+  DiskCache& cache = disk_cache();
+  if (!cache.usable()) return {client_->Compile(module, options), false};
+  const std::string key = identity_ + options.Serialize() + "\n" + module;
+  if (const auto serialized = cache.Load(key)) {
+    try {
+      return {client_->Deserialize(*serialized), true};
+    } catch (const pjrt::Error&) {  // compiled and stored anew
+    }
+  }
+  auto executable = client_->Compile(module, options);
+  try {
+    cache.Store(key, executable->program().Serialize());
+  } catch (const pjrt::Error&) {  // a plugin that cannot serialize
+  }
+  return {std::move(executable), false};
+}
+
+Runtime::Compiled Runtime::Compile(const std::string& module, ProgramSize size) {
   if (!started()) Start();
   for (;;) {
     const pjrt::CompileOptions options = OptionsFor(size);
     try {
-      return client_->Compile(module, options);
+      return LoadOrCompile(module, options);
     } catch (const pjrt::Error& error) {
       // Plugins differ in the options they know; do without one that this one refuses.
       const std::string message = error.what();

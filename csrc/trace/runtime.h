@@ -14,6 +14,7 @@
 #include "pjrt/discovery.h"
 #include "stablehlo/builder.h"
 #include "trace/device.h"
+#include "trace/disk_cache.h"
 
 namespace torch_tpu::trace {
 
@@ -47,11 +48,18 @@ class Runtime {
   bool host_dot() const { return host_dot_; }
   // How much a program computes: small ones are compiled in the cheapest way.
   enum class ProgramSize { kSmall, kLarge };
-  std::shared_ptr<pjrt::Executable> Compile(const std::string& module, ProgramSize size);
+  struct Compiled {
+    std::shared_ptr<pjrt::Executable> executable;
+    bool from_disk;
+  };
+  Compiled Compile(const std::string& module, ProgramSize size);
+  // Executables kept on disk, whatever the plugin and the run.
+  static DiskCache& disk_cache();
 
  private:
   int RequestedDevices() const;
   pjrt::CompileOptions OptionsFor(ProgramSize size);
+  Compiled LoadOrCompile(const std::string& module, const pjrt::CompileOptions& options);
   std::mutex mutex_;
   std::atomic<bool> ready_{false};
   pid_t started_in_ = 0;
@@ -61,6 +69,7 @@ class Runtime {
   std::set<std::string> refused_options_;
   stablehlo::Platform platform_ = stablehlo::Platform::kCpu;
   bool host_dot_ = false;
+  std::string identity_;  // what executables depend on besides module and options
 };
 
 }  // namespace torch_tpu::trace

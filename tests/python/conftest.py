@@ -1,6 +1,12 @@
-"""Every test runs in a process that sees four devices."""
+"""Every test runs in a process that sees four devices and keeps its programs for this run alone."""
 
+import atexit
 import os
+import shutil
+import tempfile
 
 # Read when the client starts; before anything imports torch.
 os.environ["TORCH_TPU_DEVICES"] = "4"
+if "TORCH_TPU_CACHE_DIR" not in os.environ:
+    os.environ["TORCH_TPU_CACHE_DIR"] = tempfile.mkdtemp(prefix="torch_tpu_test_")
+    atexit.register(shutil.rmtree, os.environ["TORCH_TPU_CACHE_DIR"], ignore_errors=True)

@@ -1,6 +1,6 @@
 """`torch.tpu`: what `torch.cuda` has and a TPU can mean, and how this backend sees itself."""
 
-from . import _utils, amp, diagnostics, eager, memory, random, streams
+from . import _utils, amp, cache, diagnostics, eager, memory, random, streams
 from ._lazy import (
     DeferredTpuCallError,
     _is_in_bad_fork,
