@@ -85,7 +85,7 @@ class FirstStep:
         if not self.on_tpu:
             return Text(f"First step ({seconds:.0f} s)")
         count = torch.tpu.compilations()["count"]
-        return Text(f"First step: {count} programs compiled ({seconds:.0f} s)")
+        return Text(f"First step: {count} programs made ready ({seconds:.0f} s)")
 
 
 class Printer(BaseStreamer):
@@ -122,12 +122,16 @@ def report(console: Console, device: torch.device, model, rows: list[tuple[str, 
         plugin = torch.tpu.plugin_info()
         version = ".".join(str(part) for part in plugin["api_version"])
         fallbacks = sum(entry["count"] for entry in torch.tpu.fallbacks())
-        compiled = torch.tpu.compilations()
+        programs = torch.tpu.compilations()
         table.add_row("device", f"{model.device} ({torch.tpu.get_device_name(model.device)})")
         table.add_row("plugin", f"{Path(plugin['path']).name}, PJRT {version}")
         rows = [
             *rows,
-            ("compilations", f"{compiled['count']} in {compiled['seconds']:.1f} s"),
+            (
+                "programs",
+                f"{programs['count']} in {programs['seconds']:.1f} s, "
+                f"{programs['from_disk']} of them from disk",
+            ),
             ("CPU fallbacks", str(fallbacks)),
         ]
     else:
