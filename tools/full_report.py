@@ -19,14 +19,13 @@ PyTorch {torch}, Python {python}, plugin {plugin}.
 """
 
 
-def kind(case):
-    """What a case checks: its file, and what the last parts of its name say."""
-    parameters = case.get("name").partition("[")[2].rstrip("]").split("-")
-    return f"{case.get('classname').rpartition('.')[2]}: {' '.join(parameters[1:])}"
-
-
-def operator(case):
-    return case.get("name").partition("[")[2].partition("-")[0]
+def parts(case):
+    """The operator and what of it a case checks: its file and the parameters."""
+    file = case.get("classname").rpartition(".")[2]
+    parameters = case.get("name").partition("[")[2].rstrip("]")
+    # An operator's name may have a hyphen too.
+    operator, *others = parameters.rsplit("-", 2 if file == "test_gradients" else 1)
+    return operator, f"{file}: {' '.join(others)}"
 
 
 def main(paths):
@@ -36,10 +35,11 @@ def main(paths):
     for path in paths:
         for case in ET.parse(path).iter("testcase"):
             outcome = "passed"
+            operator, kind = parts(case)
             for child in case:
                 if child.tag in ("failure", "error"):
                     outcome = "failed"
-                    failed[operator(case)].add(kind(case).partition(": ")[2])
+                    failed[operator].add(kind)
                 elif child.tag == "skipped":
                     outcome = "not checked"
                     reason = child.get("message").removeprefix("Skipped: ")
@@ -47,10 +47,10 @@ def main(paths):
                         outcome = "by way of the CPU"
                         reason = reason.partition(": ")[2]
                         for name in reason.split(", "):
-                            skipped[name].add(operator(case))
+                            skipped[name].add(operator)
                     else:
-                        skipped[reason].add(operator(case))
-            counts[kind(case)][outcome] += 1
+                        skipped[reason].add(operator)
+            counts[kind][outcome] += 1
 
     plugin = torch.tpu.plugin_info()
     name = plugin["path"].rpartition("/")[2]
