@@ -31,12 +31,11 @@ Value PrepareForFloat8(Value x, DType dtype) {
 // around, where XLA would saturate).
 std::optional<DType> Intermediate(DType from, DType to) {
   const bool small_float = to == DType::kF16 || to == DType::kBF16 || IsFloat8(to);
-  if (small_float && from != DType::kF32 && from != DType::kPred) {
+  if (small_float && from != DType::kF32) {
     const bool exact = from == DType::kF16 || from == DType::kBF16;
     if (!exact || IsFloat8(to)) return DType::kF32;
   }
   if (IsFloat8(from) && to != DType::kF32) return DType::kF32;
-  if (IsFloat8(to) && from == DType::kPred) return DType::kF32;
   if (IsFloat(from) && IsInteger(to)) {
     if (ByteSize(to) < 4) return DType::kS32;
     if (to == DType::kU32) return DType::kS64;
@@ -86,6 +85,9 @@ Value Convert(Value x, DType dtype) {
     return Complex(real, ConstantLike(real, 0));
   }
   if (IsComplex(from)) return Convert(Real(x), dtype);
+  // XLA takes the product of a converted predicate and x for a selection between x and 0, which
+  // drops NaN and infinities times false.
+  if (from == DType::kPred && IsFloat(dtype)) return Convert(EmitConvert(x, DType::kU8), dtype);
   if (const std::optional<DType> step = Intermediate(from, dtype); step && *step != from) {
     return Convert(EmitConvert(x, *step), dtype);
   }
