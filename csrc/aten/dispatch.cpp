@@ -326,29 +326,13 @@ trace::HostNumber ToHostNumber(const c10::Scalar& number, trace::DType dtype) {
   } else if (stablehlo::IsFloat(dtype)) {
     host.real = number.isComplex() ? number.toComplexDouble().real() : number.toDouble();
   } else if (dtype == trace::DType::kPred) {
-    host.integer = number.isFloatingPoint() ? number.toDouble() != 0 : number.toLong() != 0;
+    host.integer = number.to<bool>();
   } else if (number.isFloatingPoint()) {
     host.integer = static_cast<int64_t>(number.toDouble());
   } else {
     host.integer = number.isUnsigned() ? static_cast<int64_t>(number.toUInt64()) : number.toLong();
   }
   return host;
-}
-
-// Raises PyTorch's error for a number that overflows `type`.
-void CheckRange(const c10::Scalar& number, c10::ScalarType type) {
-  switch (type) {
-#define TPU_CHECK_RANGE(T, name) \
-  case c10::ScalarType::name:    \
-    (void)number.to<T>();        \
-    break;
-    AT_FORALL_SCALAR_TYPES_WITH_COMPLEX_EXCEPT_COMPLEX_HALF_F8NZ(TPU_CHECK_RANGE)
-    TPU_CHECK_RANGE(c10::Float8_e4m3fnuz, Float8_e4m3fnuz)
-    TPU_CHECK_RANGE(c10::Float8_e5m2fnuz, Float8_e5m2fnuz)
-#undef TPU_CHECK_RANGE
-    default:
-      break;
-  }
 }
 
 // A random call's seed and offset as parameters.
@@ -532,7 +516,9 @@ void RuleKernel::Call(Stack* stack) const {
     c10::SmallVector<ValuePtr, 8> results(plan->outputs.size());
     const c10::DeviceIndex device_index = std::max<c10::DeviceIndex>(gathered.device, 0);
     if (C10_UNLIKELY(plan->number_range != c10::ScalarType::Undefined)) {
-      for (const GatheredNumber& n : gathered.numbers) CheckRange(n.number, plan->number_range);
+      for (const GatheredNumber& n : gathered.numbers) {
+        if (!n.tensor) lowering::CheckRange(n.number, plan->number_range);
+      }
     }
     if (C10_LIKELY(!plan->nothing_to_do)) {
       trace::Device& device = trace::Runtime::Get().device(device_index);

@@ -195,6 +195,17 @@ bool PositionsDepend(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> argu
   return false;
 }
 
+// Operators that are not structured and whose kernels nevertheless let a TensorIterator lay out=
+// tensors out.
+bool LaysOutAsIterator(const OperatorEntry& entry) {
+  constexpr std::string_view kNames[] = {
+      "abs",        "angle",       "complex",     "conj_physical", "floor_divide", "hardswish",
+      "hardtanh",   "logical_and", "logical_not", "logical_or",    "logical_xor",  "logit",
+      "nan_to_num", "polar",       "remainder",   "where"};
+  const std::string_view op = entry.rule->op;
+  return std::ranges::find(kNames, op.substr(0, op.find('.'))) != std::end(kNames);
+}
+
 // Structured operators without a TensorIterator take out= tensors of the result's dtype alone; cat
 // promotes to the out= tensor's.
 bool WantsExactOut(const OperatorEntry& entry) {
@@ -486,7 +497,7 @@ std::unique_ptr<Plan> MakePlan(const OperatorEntry& entry, const torch::jit::Sta
         if (entry.form == Form::kOut && !IsAlsoRead(gathered, index)) {
           // Structured operators lay an out= tensor out as they would a new one.
           plan->resize.push_back({index, result.sizes, {}});
-          if (out_is_elementwise || entry.functional_default_kernel) {
+          if (out_is_elementwise || entry.functional_default_kernel || LaysOutAsIterator(entry)) {
             plan->resize.back().strides = result.strides;
           }
           continue;
@@ -592,6 +603,12 @@ std::unique_ptr<Plan> MakePlan(const OperatorEntry& entry, const torch::jit::Sta
   NumberTypes(entry, gathered, *spec);
   if (entry.rule->scalars_as_self && !gathered.tensors.empty()) {
     plan->number_range = gathered.tensors[0].tensor->scalar_type();
+  } else if (entry.rule->scalars_fit != lowering::Rule::Fits::kAny && !spec->results.empty() &&
+             std::any_of(gathered.numbers.begin(), gathered.numbers.end(),
+                         [](const GatheredNumber& n) { return !n.tensor; })) {
+    const bool compute = entry.rule->scalars_fit == lowering::Rule::Fits::kCompute;
+    const DType result = spec->results[0].type.dtype;
+    plan->number_range = lowering::ToScalarType(compute ? lowering::ComputeType(result) : result);
   }
   for (const Gathered::Input& input : gathered.inputs) {
     InputSource source;

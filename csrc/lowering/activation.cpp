@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <array>
 #include <cmath>
 #include <string>
 
@@ -101,7 +102,8 @@ TPU_RULE({.op = "relu", .lower = &LowerRelu, .shape = &ReluShape});
 TPU_RULE({.op = "threshold",
           .lower = &LowerThreshold,
           .kinds = kFloat | kInteger,
-          .specialize = {{"threshold", {0}}, {"value", {0}}}});
+          .specialize = {{"threshold", {0}}, {"value", {0}}},
+          .scalars_fit = Rule::Fits::kCompute});
 TPU_RULE({.op = "threshold_backward",
           .lower = &LowerThresholdBackward,
           .specialize = {{"threshold", {0}}}});
@@ -311,8 +313,18 @@ Values LowerHardTanhBackward(Call& c) {
 std::vector<ResultSpec> HardTanhShape(const ShapeCall& s) {
   TORCH_CHECK(s.tensor("self").dtype != c10::ScalarType::Bool,
               "Bool inputs not supported for hardtanh");
-  TORCH_CHECK_NOT_IMPLEMENTED(!c10::isComplexType(s.tensor("self").dtype),
+  const c10::ScalarType dtype = s.tensor("self").dtype;
+  TORCH_CHECK_NOT_IMPLEMENTED(!c10::isComplexType(dtype),
                               "clamp is not supported for complex types");
+  const bool integer = c10::isIntegralType(dtype, false);
+  std::array<c10::Scalar, 2> limits{s.argument("min_val").toScalar(),
+                                    s.argument("max_val").toScalar()};
+  for (c10::Scalar& limit : limits) {
+    if (integer) limit = limit.toLong();
+    TORCH_CHECK(dtype != c10::ScalarType::Byte || limit.toLong() >= 0,
+                "cannot do hardtanh on an unsigned type with negative limits");
+  }
+  for (const c10::Scalar& limit : limits) CheckRange(limit, dtype);
   return SelfShape(s);
 }
 
@@ -341,7 +353,10 @@ TPU_RULE({.op = "hardsigmoid", .lower = &LowerHardSigmoid, .kinds = kFloat});
 TPU_RULE({.op = "hardsigmoid_backward", .lower = &LowerHardSigmoidBackward});
 TPU_RULE({.op = "hardswish", .lower = &LowerHardSwish, .shape = &SelfShape, .kinds = kFloat});
 TPU_RULE({.op = "hardswish_backward", .lower = &LowerHardSwishBackward, .shape = &GradSelfShape});
-TPU_RULE({.op = "hardtanh", .lower = &LowerHardTanh, .shape = &HardTanhShape});
+TPU_RULE({.op = "hardtanh",
+          .lower = &LowerHardTanh,
+          .shape = &HardTanhShape,
+          .structural = {"min_val", "max_val"}});
 TPU_RULE({.op = "hardtanh_backward", .lower = &LowerHardTanhBackward, .shape = &GradSelfShape});
 TPU_RULE({.op = "hardshrink", .lower = &LowerHardShrink, .kinds = kFloat});
 TPU_RULE({.op = "hardshrink_backward", .lower = &LowerHardShrinkBackward});

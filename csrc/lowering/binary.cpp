@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lowering/elementwise.h"
+#include "lowering/rounding.h"
 
 namespace torch_tpu::lowering {
 namespace {
@@ -33,6 +34,20 @@ Operands Both(const Call& c) { return Both(c, ResultComputeType(c)); }
 
 // --- sums
 
+// A number as the result's dtype holds it: where the CPU multiplies by it unrounded, it
+// rounds it before it takes remainders.
+Value RoundedNumber(const Call& c, std::string_view name, DType dtype) {
+  const Value number = RawOperand(c, name, dtype);
+  return number.rank() > 0 ? number : RoundedTo(number, c.result().dtype);
+}
+
+// The terms of a sum or a difference.
+Operands Summands(const Call& c) {
+  const DType dtype = ResultComputeType(c);
+  return {Operand(c, "self", dtype),
+          BroadcastTo(RoundedNumber(c, "other", dtype), c.result().dims)};
+}
+
 Value Scaled(const Call& c, Value x) {
   if (c.is("alpha", 1)) return x;
   const Value alpha = Operand(c, "alpha", x.dtype());
@@ -40,23 +55,33 @@ Value Scaled(const Call& c, Value x) {
 }
 
 Values LowerAdd(Call& c) {
-  const auto [a, b] = Both(c);
+  const auto [a, b] = Summands(c);
   const Value scaled = Scaled(c, b);
   return Result(c, IsBool(a.dtype()) ? Or(a, scaled) : Add(a, scaled));
 }
 
 Values LowerSubtract(Call& c) {
-  const auto [a, b] = Both(c);
+  const auto [a, b] = Summands(c);
   return Result(c, Subtract(a, Scaled(c, b)));
 }
 
 Values LowerReverseSubtract(Call& c) {
-  const auto [a, b] = Both(c);
+  const auto [a, b] = Summands(c);
   return Result(c, Subtract(b, Scaled(c, a)));
 }
 
+// What is multiplied or divided by. The CPU does not round a number, which it does to all other
+// operands of float16 and bfloat16 results.
+Value Factor(const Call& c, DType dtype) {
+  const bool number = c.spec().argument("other").kind == ArgumentSpec::Kind::kTensor &&
+                      c.tensor("other").rank() == 0;
+  if (!number) return Operand(c, "other", dtype);
+  return BroadcastTo(Convert(c.tensor("other"), dtype), c.result().dims);
+}
+
 Values LowerMultiply(Call& c) {
-  const auto [a, b] = Both(c);
+  const DType dtype = ResultComputeType(c);
+  const Value a = Operand(c, "self", dtype), b = Factor(c, dtype);
   return Result(c, IsBool(a.dtype()) ? And(a, b) : Multiply(a, b));
 }
 
@@ -110,40 +135,38 @@ std::vector<ResultSpec> ReverseDifferenceShape(const ShapeCall& s) {
   return {result};
 }
 
-TPU_RULE({.op = "add.Tensor", .lower = &LowerAdd, .specialize = {{"alpha", {1}}}});
-TPU_RULE(
-    {.op = "add.Scalar", .lower = &LowerAdd, .shape = &SumShape, .specialize = {{"alpha", {1}}}});
-TPU_RULE({.op = "sub.Tensor", .lower = &LowerSubtract, .specialize = {{"alpha", {1}}}});
+TPU_RULE({.op = "add.Tensor",
+          .lower = &LowerAdd,
+          .specialize = {{"alpha", {1}}},
+          .scalars_fit = Rule::Fits::kResult});
+TPU_RULE({.op = "add.Scalar",
+          .lower = &LowerAdd,
+          .shape = &SumShape,
+          .specialize = {{"alpha", {1}}},
+          .scalars_fit = Rule::Fits::kResult});
+TPU_RULE({.op = "sub.Tensor",
+          .lower = &LowerSubtract,
+          .specialize = {{"alpha", {1}}},
+          .scalars_fit = Rule::Fits::kResult});
 TPU_RULE({.op = "sub.Scalar",
           .lower = &LowerSubtract,
           .shape = &DifferenceShape,
-          .specialize = {{"alpha", {1}}}});
+          .specialize = {{"alpha", {1}}},
+          .scalars_fit = Rule::Fits::kResult});
 TPU_RULE({.op = "rsub.Tensor",
           .lower = &LowerReverseSubtract,
           .shape = &ReverseDifferenceShape,
-          .specialize = {{"alpha", {1}}}});
+          .specialize = {{"alpha", {1}}},
+          .scalars_fit = Rule::Fits::kResult});
 TPU_RULE({.op = "rsub.Scalar",
           .lower = &LowerReverseSubtract,
           .shape = &ReverseDifferenceShape,
-          .specialize = {{"alpha", {1}}}});
+          .specialize = {{"alpha", {1}}},
+          .scalars_fit = Rule::Fits::kResult});
 TPU_RULE({.op = "mul.Tensor", .lower = &LowerMultiply});
 TPU_RULE({.op = "mul.Scalar", .lower = &LowerMultiply, .shape = &BinaryShape});
 
 // --- quotients and remainders
-
-// A number as the result's dtype holds it: where the CPU adds and multiplies it unrounded, it
-// rounds it before it takes remainders. XLA may remove a conversion there and back.
-Value RoundedNumber(const Call& c, std::string_view name, DType dtype) {
-  const Value number = RawOperand(c, name, dtype);
-  const DType narrow = c.result().dtype;
-  if (number.rank() > 0 || (narrow != DType::kBF16 && narrow != DType::kF16)) return number;
-  const std::string_view bits = narrow == DType::kBF16
-                                    ? "exponent_bits = 8 : i32, mantissa_bits = 7 : i32"
-                                    : "exponent_bits = 5 : i32, mantissa_bits = 10 : i32";
-  return number.builder()
-      .Emit("stablehlo.reduce_precision", {number}, bits, {number.type()})
-      .front();
-}
 
 // The divisor in its own shape, so that a number is checked once and not once an element.
 Value Divisor(Call& c, DType dtype) {
@@ -183,8 +206,8 @@ Value FloorQuotient(const Call& c, Value a, Value b) {
 }
 
 Values LowerDivide(Call& c) {
-  const auto [a, b] = Both(c);
-  return Result(c, Divide(a, b));
+  const DType dtype = ResultComputeType(c);
+  return Result(c, Divide(Operand(c, "self", dtype), Factor(c, dtype)));
 }
 
 Values LowerFloorDivide(Call& c) {

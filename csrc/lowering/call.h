@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/ivalue.h>
+#include <c10/core/Scalar.h>
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
@@ -27,6 +28,8 @@ c10::ScalarType ToScalarType(DType dtype);
 bool IsSupported(c10::ScalarType type);
 // The dtype arithmetic is done in: float16, bfloat16 and float8 compute in float32.
 DType ComputeType(DType dtype);
+// Throws c10::Error, PyTorch's, if `number` overflows `type`.
+void CheckRange(const c10::Scalar& number, c10::ScalarType type);
 
 // A tensor argument as far as a rule may know it.
 struct TensorSpec {
@@ -57,7 +60,7 @@ struct ArgumentSpec {
 // shape functions gave, in the schema's order (one entry a tensor; tensor lists flattened; what a
 // caller does not get has defined=false, and the rule may return an undefined value for it).
 struct CallSpec {
-  std::string name;  // "add.Tensor"
+  std::string name;                                                 // "add.Tensor"
   stablehlo::Precision precision = stablehlo::Precision::kHighest;  // of float32 dots
   bool deterministic = false;
   bool host_dot = false;  // the client runs the host's dot product of small matrices

@@ -9,6 +9,8 @@
 #include <numeric>
 #include <utility>
 
+#include "lowering/rounding.h"
+
 namespace torch_tpu::lowering {
 namespace {
 
@@ -150,7 +152,11 @@ std::vector<int64_t> ResultStrides(const std::vector<int64_t>& sizes,
 
 Value RawOperand(const Call& c, std::string_view name, DType dtype) {
   if (c.spec().argument(name).kind == ArgumentSpec::Kind::kTensor) {
-    return Convert(c.tensor(name), dtype);
+    const Value x = c.tensor(name), converted = Convert(x, dtype);
+    // PyTorch converts operands to the result's dtype. Integers and numbers may have more digits.
+    const DType narrow = c.result().dtype;
+    const bool wider = x.dtype() != narrow && (IsInteger(x.dtype()) || x.rank() == 0);
+    return wider && dtype == DType::kF32 ? RoundedTo(converted, narrow) : converted;
   }
   return c.scalar(name, dtype);
 }

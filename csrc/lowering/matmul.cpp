@@ -126,8 +126,12 @@ Values Addmm(Call& c) {
   CheckExpands(c.tensor("self").dims(), c.result().dims);
   return {Convert(AddScaled(c, MatrixProduct(c, a, b)), c.result().dtype)};
 }
-TPU_RULE({.op = "addmm", .lower = &Addmm, .specialize = kScales});
-TPU_RULE({.op = "addmm.dtype", .lower = &Addmm, .specialize = kScales});
+TPU_RULE(
+    {.op = "addmm", .lower = &Addmm, .specialize = kScales, .scalars_fit = Rule::Fits::kCompute});
+TPU_RULE({.op = "addmm.dtype",
+          .lower = &Addmm,
+          .specialize = kScales,
+          .scalars_fit = Rule::Fits::kCompute});
 
 Values AddmmActivation(Call& c) {
   Value x = AddScaled(c, MatrixProduct(c, c.tensor("mat1"), c.tensor("mat2")));
@@ -139,15 +143,24 @@ Values AddmmActivation(Call& c) {
   }
   return {Convert(x, c.result().dtype)};
 }
-TPU_RULE({.op = "_addmm_activation", .lower = &AddmmActivation, .specialize = kScales});
+TPU_RULE({.op = "_addmm_activation",
+          .lower = &AddmmActivation,
+          .specialize = kScales,
+          .scalars_fit = Rule::Fits::kCompute});
 
 Values Baddbmm(Call& c) {
   Value a = c.tensor("batch1"), b = c.tensor("batch2");
   RefuseBool(a, "baddbmm");
   return {Convert(AddScaled(c, MatrixProduct(c, a, b)), c.result().dtype)};
 }
-TPU_RULE({.op = "baddbmm", .lower = &Baddbmm, .specialize = kScales});
-TPU_RULE({.op = "baddbmm.dtype", .lower = &Baddbmm, .specialize = kScales});
+TPU_RULE({.op = "baddbmm",
+          .lower = &Baddbmm,
+          .specialize = kScales,
+          .scalars_fit = Rule::Fits::kCompute});
+TPU_RULE({.op = "baddbmm.dtype",
+          .lower = &Baddbmm,
+          .specialize = kScales,
+          .scalars_fit = Rule::Fits::kCompute});
 
 Values Addbmm(Call& c) {
   Value a = c.tensor("batch1"), b = c.tensor("batch2");
@@ -171,7 +184,11 @@ std::vector<ResultSpec> AddbmmShape(const ShapeCall& s) {
               " and ", other);
   return {{.dtype = self.dtype, .sizes = sizes}};
 }
-TPU_RULE({.op = "addbmm", .lower = &Addbmm, .shape = &AddbmmShape, .specialize = kScales});
+TPU_RULE({.op = "addbmm",
+          .lower = &Addbmm,
+          .shape = &AddbmmShape,
+          .specialize = kScales,
+          .scalars_fit = Rule::Fits::kCompute});
 
 Values Addmv(Call& c) {
   Value mat = c.tensor("mat"), vec = c.tensor("vec");
@@ -179,7 +196,8 @@ Values Addmv(Call& c) {
   const DotDims dims{.lhs_contract = {1}, .rhs_contract = {0}};
   return {Convert(AddScaled(c, AccumulatingDot(c, mat, vec, dims)), c.result().dtype)};
 }
-TPU_RULE({.op = "addmv", .lower = &Addmv, .specialize = kScales});
+TPU_RULE(
+    {.op = "addmv", .lower = &Addmv, .specialize = kScales, .scalars_fit = Rule::Fits::kCompute});
 
 Values Mv(Call& c) {
   Value mat = c.tensor("self"), vec = c.tensor("vec");
@@ -190,6 +208,7 @@ Values Mv(Call& c) {
 
 std::vector<ResultSpec> MvShape(const ShapeCall& s) {
   const ShapeTensor &mat = s.tensor("self"), &vec = s.tensor("vec");
+  TORCH_CHECK_INDEX(!mat.sizes.empty(), "Dimension specified as 0 but tensor has no dimensions");
   TORCH_CHECK(mat.sizes.size() == 2 && vec.sizes.size() == 1,
               "vector + matrix @ vector expected, got 1, ", mat.sizes.size(), ", ",
               vec.sizes.size());
@@ -285,7 +304,11 @@ std::vector<ResultSpec> AddrShape(const ShapeCall& s) {
   return {ElementwiseResult(ShapeCall(names, std::vector<c10::IValue>(3), operands),
                             {"self", "column", "row"}, dtype)};
 }
-TPU_RULE({.op = "addr", .lower = &Addr, .shape = &AddrShape, .specialize = kScales});
+TPU_RULE({.op = "addr",
+          .lower = &Addr,
+          .shape = &AddrShape,
+          .specialize = kScales,
+          .scalars_fit = Rule::Fits::kCompute});
 
 // dim's three elements moved `by` places towards the front.
 Value Roll3(Value x, int dim, int64_t by) {

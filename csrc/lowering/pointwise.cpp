@@ -104,11 +104,17 @@ Values LowerClampMax(Call& c) {
   return Result(c, AtMost(Operand(c, "self", dtype), Operand(c, "max", dtype)));
 }
 
-TPU_RULE({.op = "clamp", .lower = &LowerClamp, .kinds = kFloat | kInteger});
+TPU_RULE({.op = "clamp",
+          .lower = &LowerClamp,
+          .kinds = kFloat | kInteger,
+          .scalars_fit = Rule::Fits::kResult});
 TPU_RULE({.op = "clamp.Tensor", .lower = &LowerClamp, .kinds = kFloat | kInteger});
-TPU_RULE({.op = "clamp_min", .lower = &LowerClampMin, .specialize = {{"min", {0}}}});
+TPU_RULE({.op = "clamp_min",
+          .lower = &LowerClampMin,
+          .specialize = {{"min", {0}}},
+          .scalars_fit = Rule::Fits::kResult});
 TPU_RULE({.op = "clamp_min.Tensor", .lower = &LowerClampMin});
-TPU_RULE({.op = "clamp_max", .lower = &LowerClampMax});
+TPU_RULE({.op = "clamp_max", .lower = &LowerClampMax, .scalars_fit = Rule::Fits::kResult});
 TPU_RULE({.op = "clamp_max.Tensor", .lower = &LowerClampMax});
 
 // --- multiply-add and interpolation
@@ -125,8 +131,12 @@ Values LowerAddCombined(Call& c) {
 TPU_RULE({.op = "addcmul",
           .lower = &LowerAddCombined<&Multiply>,
           .kinds = kFloat | kComplex | kInteger,
-          .specialize = {{"value", {1}}}});
-TPU_RULE({.op = "addcdiv", .lower = &LowerAddCombined<&Divide>, .specialize = {{"value", {1}}}});
+          .specialize = {{"value", {1}}},
+          .scalars_fit = Rule::Fits::kCompute});
+TPU_RULE({.op = "addcdiv",
+          .lower = &LowerAddCombined<&Divide>,
+          .specialize = {{"value", {1}}},
+          .scalars_fit = Rule::Fits::kCompute});
 
 // From the nearer end, so that the weights 0 and 1 give the ends exactly.
 Values LowerLerp(Call& c) {

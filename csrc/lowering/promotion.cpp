@@ -1,6 +1,6 @@
-// PyTorch's type promotion. Operands fall into three categories: tensors with dimensions, 0-d
-// tensors and Python numbers. A lower category takes part only where it is of a higher kind (bool <
-// integer < floating point < complex) than the categories above it.
+// PyTorch's type promotion, and the range of numbers. Operands fall into three categories: tensors
+// with dimensions, 0-d tensors and Python numbers. A lower category takes part only where it is of
+// a higher kind (bool < integer < floating point < complex) than the categories above it.
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/DefaultDtype.h>
@@ -126,6 +126,21 @@ ScalarType CallSpec::PromotedType() const {
     }
   }
   return Combine(dimensioned, Combine(zero_dim, numbers));
+}
+
+void CheckRange(const c10::Scalar& number, c10::ScalarType type) {
+  switch (type) {
+#define TPU_CHECK_RANGE(T, name) \
+  case c10::ScalarType::name:    \
+    (void)number.to<T>();        \
+    break;
+    AT_FORALL_SCALAR_TYPES_WITH_COMPLEX_EXCEPT_COMPLEX_HALF_F8NZ(TPU_CHECK_RANGE)
+    TPU_CHECK_RANGE(c10::Float8_e4m3fnuz, Float8_e4m3fnuz)
+    TPU_CHECK_RANGE(c10::Float8_e5m2fnuz, Float8_e5m2fnuz)
+#undef TPU_CHECK_RANGE
+    default:
+      break;
+  }
 }
 
 }  // namespace torch_tpu::lowering

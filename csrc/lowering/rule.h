@@ -66,6 +66,10 @@ struct Rule {
   // Run-time numbers arrive in self's dtype rather than in the promoted one (fill_, masked_fill,
   // ...).
   bool scalars_as_self = false;
+  // Run-time numbers are refused on every call that result 0's dtype, or the one it is computed in,
+  // cannot hold; CPU's kernels convert theirs to one of these.
+  enum class Fits { kAny, kCompute, kResult };
+  Fits scalars_fit = Fits::kAny;
   // Takes seed and offset. The generator's offset moves on by the number of elements of all
   // results, rounded up to a multiple of 4, so a rule may draw one 32-bit word an element (Philox
   // counter offset/4 + i/4, lane i%4); rules that need two words an element set draws_per_element

@@ -91,7 +91,12 @@ std::vector<ResultSpec> CheckedSelfShape(const ShapeCall& s, const std::vector<i
   const auto& src = s.tensor("src").sizes;
   TORCH_CHECK(src == place, "expected src to have a size equal to the slice of self. src size = ",
               IntArrayRef(src), ", slice size = ", IntArrayRef(place));
-  return SelfShape(s);
+  // A clone of the memory self lies in, with its gaps; of the elements if some share memory.
+  const ShapeTensor& self = s.tensor("self");
+  for (size_t d = 0; d < self.sizes.size(); ++d) {
+    if (self.sizes[d] > 1 && self.strides[d] == 0) return {LikeSelf(s, self.dtype)};
+  }
+  return {{.dtype = self.dtype, .sizes = self.sizes, .strides = self.strides}};
 }
 
 Values SelectScatter(Call& c) {

@@ -42,3 +42,33 @@ def test_range_is_checked_on_every_call():
     with pytest.raises(RuntimeError, match="value cannot be converted to type uint8_t"):
         x.fill_(256)
     assert x.tolist() == [7, 7, 7]
+
+
+@pytest.mark.parametrize("value", [-1, -1.5, 300, -300, 1.5, 1e10, 1e300, 2**40])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.float16, torch.float32])
+def test_factors_and_limits(dtype, value):
+    x = torch.tensor([1, 2, 3]).to(dtype)
+    agree_on(lambda x: torch.addcmul(x, x, x * 0, value=value), x)
+    agree_on(lambda x: torch.addcmul(x, x, (x * 0).long(), value=value), x)
+    agree_on(lambda x: torch.add(x, x * 0, alpha=value), x)
+    agree_on(lambda x: torch.sub(x, x * 0, alpha=value), x)
+    agree_on(lambda x: torch.clamp(x, 0, value), x)
+    agree_on(lambda x: torch.clamp_min(x, value), x)
+    agree_on(lambda x: torch.nn.functional.hardtanh(x, 0, value), x)
+    agree_on(lambda x: torch.nn.functional.hardtanh(x, -abs(value), 2), x)
+    agree_on(lambda x: torch.addmm(x[None] * 0, x[None, :1] * 0, x[None], beta=value), x)
+    if dtype != torch.float16 or value != 1e300:  # which of two types it overflows
+        agree_on(lambda x: torch.nn.functional.threshold(x, value, 1), x)
+
+
+def test_factors_are_checked_on_every_call():
+    x = torch.ones(3, dtype=torch.uint8, device="tpu")
+    assert torch.addcmul(x, x, x, value=3).tolist() == [4, 4, 4]
+    with pytest.raises(RuntimeError, match="value cannot be converted to type uint8_t"):
+        torch.addcmul(x, x, x, value=300)
+
+
+def test_complex_numbers_into_bool():
+    x = torch.tensor([False, True])
+    agree_on(lambda x: [x.clone().fill_(1j), x.clone().fill_(0j)], x)
+    agree_on(lambda x, i: x.scatter(0, i, 1 + 2j), x, FIRST)

@@ -46,6 +46,9 @@ def test_resized_out_is_laid_out_as_a_new_tensor():
     agree_on(lambda x, o: torch.div(x.t(), 2, out=o), X, torch.zeros(0))
     agree_on(lambda x, o: torch.lt(x.t(), x.t() * 2, out=o), X, torch.zeros(1))
     agree_on(lambda x, o: torch.mm(x.t(), x, out=o), X, torch.zeros(0))
+    agree_on(lambda x, o: torch.logical_and(x.t(), x.t() - 1, out=o), X, torch.zeros(0))
+    agree_on(lambda x, o: torch.where(x.t() > 2, x.t(), 1, out=o), X, torch.zeros(0))
+    agree_on(lambda x, o: torch.nan_to_num(x.t(), out=o), X, torch.zeros(0))
     # Written through the new strides.
     agree_on(lambda x, o: torch.add(x.t(), 1, out=o).mul_(x.t())[:, 1:], X, torch.zeros(0))
 

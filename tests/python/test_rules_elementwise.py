@@ -525,3 +525,37 @@ def test_hyperbolic_functions_far_out(name):
     error = (function(x.to("tpu")).cpu().double() - exact).abs() / exact.abs().clamp(min=1e-30)
     assert error.max() < 6 * torch.finfo(torch.float32).eps
     agree_on(function, torch.tensor(SPECIAL + [89.2, -89.2, 90.0]), tolerance=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_which_operands_are_rounded(dtype):
+    """All to the result's dtype, but for a number that is multiplied or divided by."""
+    x, many = values(40, dtype=dtype), torch.arange(1001, 1041)
+    digits = torch.tensor(0.1)
+    agree_on(lambda x: [x + 0.1, x - 0.1, 0.1 - x, x * 0.1, x / 0.1, 0.1 / x], x)
+    agree_on(lambda x, n: [x + n, x - n, n - x, x * n, n * x, x / n, n / x], x, digits)
+    agree_on(lambda x, n: [x + n, x - n, n - x, x * n, n * x, x / n, n / x], x, many)
+    agree_on(lambda x, n: [x + n, n - x, x * n, n * x, x / n, n / x], x, many[0])
+    agree_on(lambda x, n: x.sub_(n), x, digits.to(torch.float16))
+    agree_on(lambda x, n: torch.sub(x, n, alpha=0), x, torch.tensor(-(2**31)))
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64]
+)
+def test_false_times_nan(dtype):
+    """XLA takes the product of a converted predicate for a selection."""
+    mask, x = torch.tensor([[False], [True]]), torch.tensor([math.nan, math.inf, 2.0]).to(dtype)
+    if dtype.is_complex:
+        x = x[:1]  # infinities times zero are a matter of the formula
+    agree_on(lambda m, x: [m * x, x * m, m * x[0]], mask, x)
+    if not dtype.is_complex:
+        agree_on(lambda m, x: [m / x, m / x[0], x / m], mask, x)
+
+
+def test_log1p_in_double_precision():
+    x = torch.cat([torch.linspace(-0.999, 2, 2001), torch.logspace(-20, 30, 500)]).double()
+    x = torch.cat([x, torch.tensor([-0.4142, 0.0, -0.0, -1, -2, math.inf, -math.inf, math.nan])])
+    expected, actual = torch.log1p(x), torch.log1p(x.to("tpu")).cpu()
+    torch.testing.assert_close(actual, expected, rtol=1e-15, atol=0, equal_nan=True)
+    assert torch.equal(actual.signbit(), expected.signbit())

@@ -391,3 +391,13 @@ def test_writing_what_is_read():
     agree_on(lambda x, i: torch.take(x, i, out=x[:3]), x, flat)
     # The same storage, other elements.
     agree_on(lambda x, i: assigned(x[:4], i, x[4]), x, flat)
+
+
+def test_writing_out_of_place_keeps_gaps():
+    """The result is a clone of the memory; a broadcast self becomes dense."""
+    row = values(6, seed=1)
+    agree_on(lambda x, r: x[:, ::2].select_scatter(r, 1, 0), values(6, 8), row)
+    agree_on(lambda x, r: x[:, ::2].t().select_scatter(r, 0, 1), values(6, 8), row)
+    agree_on(lambda x, r: x[:, ::2].diagonal_scatter(r[:4]), values(6, 8), row)
+    agree_on(lambda x, r: x[:, ::2].slice_scatter(r[None, :4], 0, 2, 3), values(6, 8), row)
+    agree_on(lambda x, r: x.expand(4, 6).select_scatter(r, 0, 0), values(6), row)

@@ -222,3 +222,8 @@ def test_grouped_mm(dtype):
         return F.grouped_mm(x, w.transpose(1, 2).contiguous().transpose(1, 2), offs=o)
 
     agree_on(transposed, x, w, offsets, tolerance=4e-2 if dtype is torch.bfloat16 else 1e-5)
+
+
+@pytest.mark.parametrize("shapes", [((), (3,)), ((), ()), ((2, 3), ()), ((3,), (3,))])
+def test_mv_of_other_ranks(shapes):
+    agree_on(torch.mv, *(torch.ones(shape) for shape in shapes))
