@@ -127,6 +127,7 @@ torch.meshgrid(<v>, <v>, indexing="ij")
 <x>.new_full((2,), <scalar_like>)
 <x>.tolist()
 """,
+    undefined.scatter_into_overlap,
     undefined.conversion,
     undefined.repeated_index,
 )
@@ -186,6 +187,7 @@ torch.equal(<x>, <same>)
 torch.result_type(<x>, <y>)
 torch.can_cast(torch.float32, <dtype>)
 """,
+    undefined.complex_product,
     undefined.complex_overflow,
     undefined.comparison_of_nothing,
 )
@@ -280,7 +282,9 @@ torch.angle(<c>)
 torch.exp(<c>)
 torch.sqrt(<c>)
 torch.tanh(<c>)
+<c> * <c>
 <c> / <c>
+torch.square(<c>)
 torch.polar(<real32>, <same_dtype>)
 torch.complex(<real32>, <same_dtype>)
 """,
@@ -440,6 +444,8 @@ torch.gather(<x>, <dim>, <index_like>, out=<w>)
 torch.index_select(<x>, <dim>, <index_vector>, out=<w>)
 torch._foreach_add_([<w>], <scalar>)
 """,
+    undefined.cat_of_two_faults,
+    undefined.complex_product,
     undefined.conversion,
     undefined.repeated_index,
     undefined.complex_overflow,
@@ -458,6 +464,7 @@ torch.exp(<x>, out=<w>)
 torch.atan2(<x>, <y>, out=<w>)
 torch.div(<x>, <y>, out=<w>)
 """,
+    undefined.wide_out,
     undefined.conversion,
     undefined.branch_cut,
     undefined.trigonometry_far_out,

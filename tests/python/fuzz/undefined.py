@@ -84,6 +84,12 @@ def complex_result(step):
     return "complex" if any(x.is_complex() for x in step.operands) or "j" in step.line else None
 
 
+def complex_product(step):
+    """CPU kernels fuse its multiplications and additions past the last whole vector."""
+    product = any(word in step.line for word in (" * ", "*=", "mul_", "square"))
+    return "a complex product" if product and complex_result(step) else None
+
+
 def huge_quotient(step):
     """A floored quotient beyond the integers that its type can tell apart."""
     if len(step.operands) == 0 or not any(x.is_floating_point() for x in step.operands):
@@ -184,6 +190,9 @@ def strides(x):
 def properties(line):
     """What else of a result is compared; whether a product of conjugates is lazy is a detail."""
     found = {"offset": torch.Tensor.storage_offset, "strides": strides}
+    if "_scatter(" in line:
+        # PyTorch clones all the memory self lies in, where we clone what self spans.
+        del found["offset"]
     lazy = ("torch.dot", "torch.vdot", "@", "mm(", "mv(", "matmul", "inner", "einsum", "tensordot")
     if not any(word in line for word in lazy):
         found |= {"conjugate bit": torch.is_conj, "negative bit": torch.is_neg}
@@ -219,29 +228,41 @@ def infinite_gelu(step):
     return None
 
 
+def wide_out(step):
+    """A function computed in float32, as rounded there, in an out= tensor of float64."""
+    if "out=" not in step.line or step.target.dtype != torch.float64:
+        return None
+    double = any(x.dtype in (torch.float64, torch.complex128) for x in step.operands)
+    return None if double else "float32 in float64"
+
+
+def scatter_into_overlap(step):
+    """Writing to a slice of a clone whose elements share memory."""
+    if "_scatter(" not in step.line:
+        return None
+    memory = step.memory(step.operands[0])
+    return "elements share memory" if memory.unique().numel() != memory.numel() else None
+
+
+def cat_of_two_faults(step):
+    """Ranks that differ and an out= tensor that cannot hold the result."""
+    if "torch.cat" not in step.line or "out=" not in step.line:
+        return None
+    ranks = {x.dim() for x in step.operands if x.shape != (0,)}
+    return "ranks differ" if len(ranks) > 1 else None
+
+
 def nothing_to_scan(step):
     """cummax and cummin of no element do not look at their dimension."""
     return "empty" if "torch.cumm" in step.line and step.operands[0].numel() == 0 else None
-
-
-def wide_scalar(step):
-    """Whether a 0-d operand is rounded to a narrower result's type before the arithmetic.
-
-    The CPU's kernels do it for the left operand and not for the right one.
-    """
-    floats = [x for x in step.operands if x.is_floating_point()]
-    narrow = any(x.dtype.itemsize == 2 and x.dim() > 0 for x in floats)
-    if narrow and any(x.dim() == 0 and x.dtype.itemsize > 2 for x in floats):
-        return "a 0-d operand wider than the result"
-    return None
 
 
 def complex_half(step):
     """PyTorch promotes float16 with complex numbers to ComplexHalf, which the device lacks."""
     operands = step.operands if step.target is None else [step.target, *step.operands]
     dtypes = {x.dtype for x in operands}
-    half = torch.float16 in dtypes
-    return "ComplexHalf" if half and (torch.complex64 in dtypes or "j" in step.line) else None
+    made = torch.complex64 in dtypes or any(w in step.line for w in ("j", "complex(", "polar("))
+    return "ComplexHalf" if torch.float16 in dtypes and made else None
 
 
 def infinite_mean(step):
@@ -252,4 +273,4 @@ def infinite_mean(step):
 
 
 # Apply to every line.
-ALWAYS = (subnormal, wide_scalar, complex_half)
+ALWAYS = (subnormal, complex_half)
