@@ -163,6 +163,8 @@ std::vector<ResultSpec> RollShape(const ShapeCall& s) {
   TORCH_CHECK(!shifts.empty(), "`shifts` required");
   TORCH_CHECK(shifts.size() == dims.size() || (dims.empty() && shifts.size() == 1),
               "shifts and dimensions must align. shifts: ", shifts.size(), ", dims:", dims.size());
+  // Of no elements CPU returns a clone before it looks at the dimensions.
+  if (std::ranges::find(self.sizes, 0) != self.sizes.end()) return SelfShape(s);
   // CPU joins the two parts of each dimension in turn; what they suggest is the layout.
   ShapeTensor rolled = self;
   for (size_t i = 0; i < dims.size(); ++i) {
@@ -170,7 +172,6 @@ std::vector<ResultSpec> RollShape(const ShapeCall& s) {
                       " but tensor has no dimensions");
     const int64_t dim = c10::maybe_wrap_dim(dims[i], static_cast<int64_t>(self.sizes.size()));
     const int64_t size = self.sizes[dim];
-    if (size == 0) continue;
     std::vector<ShapeTensor> parts(2, rolled);
     parts[1].sizes[dim] = ((size - shifts[i]) % size + size) % size;
     parts[0].sizes[dim] = size - parts[1].sizes[dim];

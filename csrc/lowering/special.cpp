@@ -60,6 +60,24 @@ constexpr double kQuantileFar[] = {
     -1.368793874273754e-14,  5.737370539648091e-15,   -2.4179386446559204e-15,
     1.024111454915173e-15,   -4.357650270046944e-16,  1.8621418564279757e-16};
 
+// lgamma(x) / ((x - 1)(x - 2)) for 0.5 <= x <= 3, x mapped to [-1, 1].
+constexpr double kLgammaNearZeros[] = {
+    0.49691964962412824,   -0.18983770295364126,   0.051642363278249137,   -0.01620888582719529,
+    0.0054808687569011956, -0.0019373470781938533, 0.00070489100820355804, -0.00026169697337740817,
+    9.8611305655192485e-5, -3.7584856908988405e-5, 1.4455839828556131e-5,  -5.6014342781194402e-6,
+    2.1839963102639328e-6, -8.560510993494189e-7,  3.3707703487176756e-7,  -1.3325698991082196e-7,
+    5.2866234217598787e-8, -2.1039026610571943e-8, 8.3963461159944584e-9,  -3.3593279703588834e-9,
+    1.347128417758247e-9,  -5.4134135850816614e-10};
+
+// erfinv(x) / x in w = -log(1 - x^2): in w - 2.5 for w < 5, in sqrt(w) - 3 beyond. M. Giles,
+// Approximating the erfinv function, GPU Computing Gems Jade Edition, 2011: single precision.
+constexpr double kErfInvMiddle[] = {1.50140941,     0.246640727,    -0.00417768164,
+                                    -0.00125372503, 0.00021858087,  -4.39150654e-06,
+                                    -3.5233877e-06, 3.43273939e-07, 2.81022636e-08};
+constexpr double kErfInvTail[] = {2.83297682,    1.00167406,     0.00943887047,
+                                  -0.0076224613, 0.00573950773,  -0.00367342844,
+                                  0.00134934322, 0.000100950558, -0.000200214257};
+
 template <Value (*F)(Value)>
 Values LowerSpecial(Call& c) {
   return Result(c, F(Operand(c, "self", ResultComputeType(c))));
@@ -67,16 +85,52 @@ Values LowerSpecial(Call& c) {
 
 // --- error functions
 
-// exp(x^2) erfc(x). Left of 0 by reflection.
+// exp(x^2) erfc(x) for x >= 0.
+Value ErfcxRight(Value x) {
+  const Value one = ConstantLike(x, 1), pole = ConstantLike(x, 3.75);
+  // (x - 3.75) / (x + 3.75) in a form that survives infinity.
+  const Value y = Subtract(one, Divide(ConstantLike(x, 7.5), Add(x, pole)));
+  return Divide(Chebyshev(y, kErfcx), Add(one, Add(x, x)));
+}
+
+// Left of 0 by reflection.
 Value Erfcx(Value x) {
-  const Value magnitude = Abs(x);
-  const Value one = ConstantLike(x, 1), zero = ConstantLike(x, 0), pole = ConstantLike(x, 3.75);
-  // (m - 3.75) / (m + 3.75) in a form that survives infinity.
-  const Value y = Subtract(one, Divide(ConstantLike(x, 7.5), Add(magnitude, pole)));
-  const Value right = Divide(Chebyshev(y, kErfcx), Add(one, Add(magnitude, magnitude)));
+  const Value right = ErfcxRight(Abs(x));
   const Value square = Exp(Square(x));
   const Value left = Subtract(Add(square, square), right);
-  return Select(Lt(x, zero), left, right);
+  return Select(Lt(x, ConstantLike(x, 0)), left, right);
+}
+
+// float32's tail is exp(-x^2) erfcx(x). The square's rounding error would become x^2 units of the
+// result, so x is split into high, whose square is exact, and the rest: x^2 = high^2 + (x - high)
+// (x + high), as in W. J. Cody, Rational Chebyshev Approximations for the Error Function, 1969.
+Value AccurateErfc(Value x) {
+  const Value middle = Erfc(x);
+  if (x.dtype() != DType::kF32) return middle;
+  // Beyond, the result is 0.
+  const Value far = Minimum(x, ConstantLike(x, 12));
+  const Value high = x.builder()
+                         .Emit("stablehlo.reduce_precision", {far},
+                               "exponent_bits = 8 : i32, mantissa_bits = 11 : i32", {far.type()})
+                         .front();
+  const Value rest = Multiply(Subtract(far, high), Add(far, high));
+  // In this order: XLA adds the exponents of neighbouring exponentials, and nothing on the way is
+  // smaller than the result.
+  const Value tail =
+      Multiply(Exp(Negate(Square(high))), Multiply(Exp(Negate(rest)), ErfcxRight(far)));
+  return Select(Gt(x, ConstantLike(x, 1)), tail, middle);
+}
+
+// 1 - x^2 as a product, whose factors near 1 are exact: x^2 would be rounded where little is left.
+Value AccurateErfInv(Value x) {
+  if (x.dtype() != DType::kF32) return ErfInv(x);
+  const Value one = ConstantLike(x, 1);
+  const Value w = Negate(Log(Multiply(Subtract(one, x), Add(one, x))));
+  const Value middle = Polynomial(Subtract(w, ConstantLike(x, 2.5)), kErfInvMiddle);
+  const Value tail = Polynomial(Subtract(Sqrt(w), ConstantLike(x, 3)), kErfInvTail);
+  const Value ratio = Select(Lt(w, ConstantLike(x, 5)), middle, tail);
+  const Value end = Eq(Abs(x), one);
+  return Multiply(Select(end, ConstantLike(x, kInfinity), ratio), x);
 }
 
 // log of the normal distribution function; far left of 0, where that vanishes, through erfcx.
@@ -93,7 +147,8 @@ Value LogNdtr(Value x) {
 Value Ndtri(Value p) {
   const Value zero = ConstantLike(p, 0), one = ConstantLike(p, 1), half = ConstantLike(p, 0.5);
   const Value centred = Subtract(p, half);
-  const Value middle = Multiply(ErfInv(Add(centred, centred)), ConstantLike(p, 1 / kSqrtHalf));
+  const Value middle =
+      Multiply(AccurateErfInv(Add(centred, centred)), ConstantLike(p, 1 / kSqrtHalf));
   const Value upper = Gt(p, half);
   const Value tail = Select(upper, Subtract(one, p), p);
   const Value x = Sqrt(Multiply(ConstantLike(p, -2), Log(tail)));
@@ -116,13 +171,37 @@ Value Ndtri(Value p) {
 }
 
 TPU_RULE({.op = "erf", .lower = &LowerSpecial<&Erf>, .kinds = kFloat});
-TPU_RULE({.op = "erfc", .lower = &LowerSpecial<&Erfc>, .kinds = kFloat});
-TPU_RULE({.op = "erfinv", .lower = &LowerSpecial<&ErfInv>, .kinds = kFloat});
+TPU_RULE({.op = "erfc", .lower = &LowerSpecial<&AccurateErfc>, .kinds = kFloat});
+TPU_RULE({.op = "erfinv", .lower = &LowerSpecial<&AccurateErfInv>, .kinds = kFloat});
 TPU_RULE({.op = "special_erfcx", .lower = &LowerSpecial<&Erfcx>, .kinds = kFloat});
 TPU_RULE({.op = "special_log_ndtr", .lower = &LowerSpecial<&LogNdtr>, .kinds = kFloat});
 TPU_RULE({.op = "special_ndtri", .lower = &LowerSpecial<&Ndtri>, .kinds = kFloat});
 
 // --- gamma and zeta functions
+
+// In float32 right of 0 better than XLA's. Next to the zeros at 1 and 2 a product, whose factors x
+// - 1 and x - 2 are exact; below 1/2 by lgamma(x + 1) - log x; from 3 on Stirling's series, DLMF
+// 5.11.1, with its large terms gathered.
+Value AccurateLgamma(Value x) {
+  const Value left = Lgamma(x);
+  if (x.dtype() != DType::kF32) return left;
+  const auto constant = [&](double value) { return ConstantLike(x, value); };
+  const Value log = Log(x), small = Lt(x, constant(0.5));
+  const Value z = Select(small, Add(x, constant(1)), x);
+  const Value y = Multiply(Subtract(z, constant(1.75)), constant(0.8));
+  const Value zeros = Multiply(Subtract(z, constant(1)), Subtract(z, constant(2)));
+  const Value product = Multiply(zeros, Chebyshev(y, kLgammaNearZeros));
+  const Value near = Select(small, Subtract(product, log), product);
+
+  const Value inverse = Reciprocal(x), square = Square(inverse);
+  Value series = Subtract(constant(1.0 / 1260), Multiply(square, constant(1.0 / 1680)));
+  series = Subtract(constant(1.0 / 360), Multiply(square, series));
+  series = Multiply(inverse, Subtract(constant(1.0 / 12), Multiply(square, series)));
+  const Value large = Multiply(Subtract(x, constant(0.5)), Subtract(log, constant(1)));
+  const Value far = Add(large, Add(constant(0.41893853320467274), series));
+  const Value right = Select(Lt(x, constant(3)), near, far);
+  return Select(Gt(x, constant(0)), right, left);
+}
 
 // At 0 the pole's sign is that opposite to the zero's.
 Values LowerDigamma(Call& c) {
@@ -237,7 +316,7 @@ Values LowerZeta(Call& c) {
   return Result(c, HurwitzZeta(Operand(c, "self", dtype), Operand(c, "other", dtype)));
 }
 
-TPU_RULE({.op = "lgamma", .lower = &LowerSpecial<&Lgamma>, .kinds = kFloat});
+TPU_RULE({.op = "lgamma", .lower = &LowerSpecial<&AccurateLgamma>, .kinds = kFloat});
 TPU_RULE({.op = "digamma", .lower = &LowerDigamma, .kinds = kFloat});
 TPU_RULE({.op = "polygamma", .lower = &LowerPolygamma, .kinds = kFloat});
 TPU_RULE({.op = "special_zeta", .lower = &LowerZeta, .kinds = kFloat});

@@ -250,3 +250,7 @@ def test_padding_that_cuts_more_than_there_is():
     agree_on(lambda x: F.pad(x, (4, -4)), x)
     agree_on(lambda x: F.pad(x, (-1, -1)), x)
     agree_on(lambda x: F.pad(x, (0, 0, -3, 3)), x)
+
+
+def test_roll_of_no_elements():
+    agree_on(lambda x: [x.roll(1, 5), x.roll((1, 2), (0, 1))], torch.zeros(2, 0))
