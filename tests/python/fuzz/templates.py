@@ -444,6 +444,7 @@ torch.gather(<x>, <dim>, <index_like>, out=<w>)
 torch.index_select(<x>, <dim>, <index_vector>, out=<w>)
 torch._foreach_add_([<w>], <scalar>)
 """,
+    undefined.checked_value,
     undefined.cat_of_two_faults,
     undefined.complex_product,
     undefined.conversion,

@@ -42,10 +42,10 @@ def compute_unit(dtype):
     return unit(torch.float64 if double else torch.float32)
 
 
-def allowance(error, expected, magnitude, terms):
+def allowance(error, expected, magnitude, terms, roundings):
     """The largest allowed difference from `expected`, element by element, in float64.
 
-    `magnitude` and `terms` are S and n of ACCUMULATED.
+    `magnitude` and `terms` are S and n of ACCUMULATED; `roundings` to the narrow type are made.
     """
     size = expected.abs().to(torch.float64)
     if error is Error.EXACT:
@@ -60,7 +60,7 @@ def allowance(error, expected, magnitude, terms):
     if error is Error.CANCELLED:
         return (ulps * eps + (unit(expected.dtype) if narrow else 0)) * size.clamp(min=1)
     if narrow:
-        last = unit(expected.dtype) * magnitude
+        last = roundings * unit(expected.dtype) * magnitude
     return last + 4 * (terms + 2) * eps * magnitude
 
 
@@ -70,7 +70,7 @@ def smallest_normal(dtype):
     return torch.finfo(torch.float32 if dtype == torch.bfloat16 else dtype).smallest_normal
 
 
-def differs(actual, expected, error, magnitude=None, terms=1):
+def differs(actual, expected, error, magnitude=None, terms=1, roundings=1):
     """None, or what is different about the values of two CPU tensors of one dtype and shape."""
     actual, expected = actual.resolve_conj(), expected.resolve_conj()
     if torch.equal(actual, expected):
@@ -88,7 +88,8 @@ def differs(actual, expected, error, magnitude=None, terms=1):
         ).abs()
     if not bool(same_kind):
         return "infinities or NaN"
-    allowed = allowance(error, expected, magnitude, terms) + smallest_normal(expected.dtype)
+    allowed = allowance(error, expected, magnitude, terms, roundings)
+    allowed = allowed + smallest_normal(expected.dtype)
     beyond = expected.isfinite() & (unlike.double() > allowed)
     if not bool(beyond.any()):
         return None

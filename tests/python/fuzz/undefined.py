@@ -46,6 +46,22 @@ def conversion(step):
     return None
 
 
+def checked_value(step):
+    """A 0-d value that the target's dtype cannot hold, put where a mask is.
+
+    One on the CPU is a number, whose range is checked; one on the device is converted.
+    """
+    if step.target is None or "] =" not in step.line:
+        return None
+    for x in step.operands:
+        if x.is_complex() and not step.target.is_complex() and step.target.dtype != torch.bool:
+            return "a complex number into real ones"
+        narrow = step.target.is_floating_point() and x.dim() == 0
+        if narrow and largest(x) > torch.finfo(step.target.dtype).max:
+            return "a number beyond the range"
+    return None
+
+
 def repeated_index(step):
     """Which of several writes to one element comes last is nowhere said."""
     return "an index twice" if "index_copy" in step.line and not step.unique else None
