@@ -28,9 +28,10 @@ def operator_of(path: Path) -> str:
 
 
 def reason_of(message: str) -> str:
-    """The compiler's first line without what differs from module to module."""
+    """The compiler's first line without what differs from module to module: addresses, and the
+    instruction it stopped at."""
     lines = [line for line in message.splitlines() if line.strip()] or [""]
-    line = re.sub(r"0x[0-9a-f]+|\b\d{4,}\b", "N", lines[0])
+    line = re.sub(r"0x[0-9a-f]+|\b\d{4,}\b", "N", lines[0].split(": %")[0])
     return line[:300]
 
 

@@ -268,6 +268,7 @@ TPU_RULE({.op = "_standard_gamma", .lower = &StandardGamma, .shape = &GammaShape
 TPU_RULE({.op = "_sample_dirichlet",
           .lower = &SampleDirichlet,
           .shape = &DirichletShape,
+          .kinds = kFloat,
           .random = true});
 TPU_RULE({.op = "poisson", .lower = &Poisson, .shape = &PoissonShape, .random = true});
 TPU_RULE({.op = "binomial", .lower = &Binomial, .shape = &BinomialShape, .random = true});
