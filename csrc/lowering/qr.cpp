@@ -5,6 +5,7 @@
 
 #include "lowering/householder.h"
 #include "lowering/matrices.h"
+#include "lowering/matrix.h"
 #include "lowering/rule.h"
 
 namespace torch_tpu::lowering {
@@ -23,22 +24,9 @@ Values QrRule(Call& c) {
 }
 TPU_RULE({.op = "linalg_qr", .lower = &QrRule});
 
-// Strides of a matrix stored column by column, as LAPACK wants and leaves them.
-std::vector<int64_t> ColumnMajor(const std::vector<int64_t>& sizes) {
-  const size_t rank = sizes.size();
-  std::vector<int64_t> strides(rank);
-  strides[rank - 2] = 1;
-  strides[rank - 1] = std::max<int64_t>(sizes[rank - 2], 1);
-  int64_t next = strides[rank - 1] * std::max<int64_t>(sizes[rank - 1], 1);
-  for (size_t i = rank - 2; i-- > 0;) {
-    strides[i] = next;
-    next *= std::max<int64_t>(sizes[i], 1);
-  }
-  return strides;
-}
-
+// Stored column by column, as LAPACK wants and leaves them.
 ResultSpec Matrices(c10::ScalarType dtype, const std::vector<int64_t>& sizes) {
-  return {.dtype = dtype, .sizes = sizes, .strides = ColumnMajor(sizes)};
+  return {.dtype = dtype, .sizes = sizes, .strides = ColumnMajorStrides(sizes)};
 }
 
 IntArrayRef BatchOf(const ShapeTensor& x, size_t dropped) {
