@@ -81,11 +81,12 @@ $(VENV)/newest-plugin.stamp: $(VENV)/build.stamp
 PLUGIN_TESTS := $(wildcard tests/python/test_rules_*.py) $(patsubst %,tests/python/test_%.py,\
   copy data_dependent debug_mode devices dispatch errors known_hazards launch random reproducible \
   tpu_module views)
+# A process for each file: compiled programs stay mapped, and a process has 65530 mappings.
 test-plugins: build $(VENV)/test.stamp $(VENV)/newest-plugin.stamp
 	@set -e; for plugin in oldest newest; do \
-	  path=$$($(BIN)/python tests/python/plugins.py $$plugin); \
-	  echo "on $$path"; \
-	  TORCH_TPU_PLUGIN=$$path $(BIN)/python -m pytest $(PLUGIN_TESTS) $(TEST_ARGS); \
+	  export TORCH_TPU_PLUGIN=$$($(BIN)/python tests/python/plugins.py $$plugin); \
+	  echo "on $$TORCH_TPU_PLUGIN"; \
+	  for file in $(PLUGIN_TESTS); do $(BIN)/python -m pytest $$file $(TEST_ARGS); done; \
 	done
 
 test-full: build $(VENV)/test.stamp
