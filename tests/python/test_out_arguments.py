@@ -55,9 +55,10 @@ def test_resized_out_is_laid_out_as_a_new_tensor():
 
 def test_out_of_the_wrong_dtype():
     x, small = X.long(), torch.zeros(2, 3, dtype=torch.int32)
-    for name in "neg ceil floor round sgn sign trunc bitwise_not".split():
-        agree_on(lambda x, o, f=getattr(torch, name): f(x, out=o), x, small)
-        agree_on(lambda x, o, f=getattr(torch, name): f(x, out=o), x, x)
+    names = ("neg", "ceil", "floor", "round", "sgn", "sign", "trunc", "bitwise_not")
+    for function in [getattr(torch, name) for name in names]:
+        agree_on(lambda x, o, f=function: f(x, out=o), x, small)
+        agree_on(lambda x, o, f=function: f(x, out=o), x, x)
     agree_on(lambda x, o: torch.index_select(x, 0, x[:, 0] // 3, out=o), x, small)
     agree_on(lambda x, o: torch.cat([x, x], 0, out=o), x * (1 + 0j), X)
     agree_on(lambda x, o: torch.cat([x, x], 0, out=o), x, X)

@@ -105,8 +105,8 @@ def compile_modules(
     `files` hold one module each, as text. `topology` is named as in "v5e:1x1". `jobs` processes
     compile at a time (default: one for each processor, at most four); one that the compiler ends is
     replaced. `timeout` is for one module, in seconds. `on_report` is called with each report as it
-    comes, from any thread, but one at a time. Returns the reports in the order of `files`. Raises ValueError for a
-    topology that does not exist and ModuleNotFoundError without libtpu.
+    comes, from any thread, but one at a time. Returns the reports in the order of `files`. Raises
+    ValueError for a topology that does not exist and ModuleNotFoundError without libtpu.
     """
     name, options = resolve_topology(topology)
     plugin = _plugins.libtpu()

@@ -31,8 +31,8 @@ def set_fallback_policy(policy: str) -> None:
 
 
 def compilations() -> dict[str, Any]:
-    """Programs made so far: `count`, of which `from_disk`, `seconds`, and the `hits` and `misses` of
-    operator calls in the cache of programs in memory."""
+    """Programs made so far: `count`, of which `from_disk`, `seconds`, and the `hits` and `misses`
+    of operator calls in the cache of programs in memory."""
     return _C.compilations()
 
 
