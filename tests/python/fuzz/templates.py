@@ -268,7 +268,7 @@ torch.addcmul(<x>, <same_dtype>, <same_dtype>, value=<number>)
 torch.add(<x>, <y>, alpha=<number>)
 torch.sub(<x>, <y>, alpha=<number>)
 """,
-    undefined.complex_overflow,
+    undefined.order_of_products,
 )
 
 # --- complex functions, compared by distance in the plane

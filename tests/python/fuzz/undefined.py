@@ -30,6 +30,8 @@ def conversion(step):
         dtype = getattr(torch, named[1])
     elif "type_as" in step.line:
         dtype = step.operands[-1].dtype
+    elif "_scatter(" in step.line:
+        dtype = step.operands[0].dtype
     else:
         return None
     if dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
@@ -153,7 +155,8 @@ def gamma_poles(step):
     """Next to its poles the gamma function turns one rounding into everything."""
     if "gamma" not in step.line:
         return None
-    return "left of zero" if any(bool((x < 0.5).any()) for x in step.operands) else None
+    real = [x for x in step.operands if not x.is_complex()]
+    return "left of zero" if any(bool((x < 0.5).any()) for x in real) else None
 
 
 def ties(step):
