@@ -63,11 +63,10 @@ demo: build $(VENV)/demo.stamp $(VENV)/models.stamp
 
 test: test-python test-cpp
 
-RULE_TESTS := $(wildcard tests/python/test_rules_*.py)
+# A few files a process: compiled programs stay mapped, and a process has 65530 mappings.
 test-python: build $(VENV)/demo.stamp $(VENV)/models.stamp $(VENV)/test.stamp $(VENV)/tpu.stamp
-	@# Two processes: compiled programs stay mapped, and a process has 65530 mappings.
-	$(BIN)/python -m pytest $(RULE_TESTS) $(TEST_ARGS)
-	$(BIN)/python -m pytest tests/python $(RULE_TESTS:%=--ignore=%) $(TEST_ARGS)
+	printf '%s\n' $(sort $(wildcard tests/python/test_*.py)) \
+	  | xargs -n 6 $(BIN)/python -m pytest $(TEST_ARGS)
 
 test-cpp: build gtest
 	@cmake -S . -B $(BUILD) -DTORCH_TPU_CPP_TESTS=ON --log-level=WARNING
