@@ -54,15 +54,14 @@ std::string FileName(const std::string& operation, const std::string& module) {
 
 }  // namespace
 
-void DumpModule(const Operation& operation) {
+void DumpModule(const Operation& operation, const std::string& module) {
   const Settings& settings = TheSettings();
   if (settings.directory.empty()) return;
-  const std::string module =
-      settings.platform ? operation.Module(*settings.platform) : operation.Module();
+  const std::string text = settings.platform ? operation.Module(*settings.platform) : module;
   namespace fs = std::filesystem;
   std::error_code error;
   fs::create_directories(settings.directory, error);
-  const fs::path path = fs::path(settings.directory) / FileName(operation.name(), module);
+  const fs::path path = fs::path(settings.directory) / FileName(operation.name(), text);
   if (fs::exists(path, error)) return;
   // Other processes see the whole file or none.
   fs::path partial = path;
@@ -70,7 +69,7 @@ void DumpModule(const Operation& operation) {
   bool written = false;
   {
     std::ofstream file(partial);
-    file << module;
+    file << text;
     written = file.flush().good();
   }
   if (written) fs::rename(partial, path, error);

@@ -124,7 +124,7 @@ void Operation::Compile() {
   if (compiled()) return;
   const auto start = std::chrono::steady_clock::now();
   const std::string module = Module();
-  DumpModule(*this);
+  DumpModule(*this, module);
   static const bool print = std::getenv("TORCH_TPU_PRINT_MODULES") != nullptr;
   if (print) fprintf(stderr, "%s\n%s\n", name_.c_str(), module.c_str());
   constexpr int64_t kSmallElements = 2048;
