@@ -4,9 +4,9 @@
 
 #include <limits>
 #include <numeric>
-#include <string>
 
 #include "lowering/indices.h"
+#include "lowering/rounding.h"
 #include "lowering/rule.h"
 
 namespace torch_tpu::lowering {
@@ -24,32 +24,22 @@ DType IndexType(int64_t size) {
   return size <= std::numeric_limits<int32_t>::max() ? DType::kS32 : DType::kS64;
 }
 
-// x, held in float32 if `dtype` is narrow, as `dtype` would hold it: window starts follow from the
-// samples in arithmetic that rounds after each step. A conversion there and back may be optimised
-// away, reduce_precision is not.
-Value Rounded(Value x, DType dtype) {
-  if (ByteSize(dtype) >= 4) return x;
-  const bool brain = dtype == DType::kBF16;
-  const std::string bits = std::string("exponent_bits = ") + (brain ? "8" : "5") +
-                           " : i32, mantissa_bits = " + (brain ? "7" : "10") + " : i32";
-  return x.builder().Emit("stablehlo.reduce_precision", {x}, bits, {x.type()}).front();
-}
-
-// Where the windows of one dimension start: [planes, out], from one sample a plane.
+// Where the windows of one dimension start: [planes, out], from one sample a plane, in arithmetic
+// that rounds to `dtype` after each step.
 Value Starts(Value sample, DType dtype, int64_t in, int64_t out, int64_t window, DType index) {
   Builder& b = sample.builder();
   const Dims dims = {sample.dim(0), out};
   Value last = b.ConstantInt({index, dims}, in - window);
   if (out == 1) return last;
   const auto number = [&](int64_t value) {
-    return Rounded(b.ConstantInt({sample.dtype(), dims}, value), dtype);
+    return RoundedTo(b.ConstantInt({sample.dtype(), dims}, value), dtype);
   };
-  Value alpha = Rounded(Divide(number(in - window), number(out - 1)), dtype);
+  Value alpha = RoundedTo(Divide(number(in - window), number(out - 1)), dtype);
   Value u = BroadcastInDim(sample, dims, {0});
   Value place = b.Iota({index, dims}, 1);
-  Value shifted = Rounded(Add(Rounded(Convert(place, u.dtype()), dtype), u), dtype);
-  Value start = Subtract(Convert(Rounded(Multiply(shifted, alpha), dtype), index),
-                         Convert(Rounded(Multiply(u, alpha), dtype), index));
+  Value shifted = RoundedTo(Add(RoundedTo(Convert(place, u.dtype()), dtype), u), dtype);
+  Value start = Subtract(Convert(RoundedTo(Multiply(shifted, alpha), dtype), index),
+                         Convert(RoundedTo(Multiply(u, alpha), dtype), index));
   return Select(Eq(place, b.ConstantInt(place.type(), out - 1)), last, start);
 }
 
