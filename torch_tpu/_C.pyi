@@ -89,3 +89,16 @@ class Program:
     def serialize(self) -> bytes: ...
     # (format, code)
     def optimized(self) -> tuple[str, bytes]: ...
+
+# --- a module from elsewhere on the live device
+class LoadedProgram:
+    # `parameters` and `results`: dtype and shape of what the module's main function takes and gives
+    def __init__(
+        self,
+        name: str,
+        module: str | bytes,
+        parameters: list[tuple[torch.dtype, list[int]]],
+        results: list[tuple[torch.dtype, list[int]]],
+    ) -> None: ...
+    # Errors name the argument, if it has another type.
+    def run(self, device: int, arguments: list[torch.Tensor]) -> list[torch.Tensor]: ...

@@ -13,6 +13,7 @@
 #include "aten/storage.h"
 #include "lowering/rule.h"
 #include "python/hooks.h"
+#include "python/program.h"
 #include "python/topology.h"
 #include "trace/operation.h"
 #include "trace/runtime.h"
@@ -227,4 +228,5 @@ PYBIND11_MODULE(_C, m) {
     return kinds;
   });
   BindTopology(m);
+  BindProgram(m);
 }
