@@ -4,11 +4,23 @@ From the command line:
 
     python -m torch_tpu.aot compile FILE... --topology v5e:1x1
 
-In a program: `compile_modules`.
+In a program: `compile_text` for one StableHLO module with all that the compiler tells of it,
+`compile_modules` for many of them.
 """
 
 from .compiler import compile_modules
-from .report import ModuleReport
+from .plan_report import PlanReport
+from .program import CompiledProgram, compile_text, load
+from .report import ModuleReport, Status
 from .topology import resolve_topology
 
-__all__ = ["ModuleReport", "compile_modules", "resolve_topology"]
+__all__ = [
+    "CompiledProgram",
+    "ModuleReport",
+    "PlanReport",
+    "Status",
+    "compile_modules",
+    "compile_text",
+    "load",
+    "resolve_topology",
+]

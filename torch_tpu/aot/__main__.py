@@ -12,20 +12,7 @@ from rich.table import Table
 
 from .compiler import compile_modules
 from .report import ModuleReport, Status
-
-
-def _bytes(count: float | None) -> str:
-    if count is None:
-        return "-"
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.4g} {unit}"
-        count /= 1024
-    return f"{count:.4g} GiB"
-
-
-def _number(count: float | None) -> str:
-    return "-" if count is None else f"{count:.4g}"
+from .text import format_bytes, format_number
 
 
 def _table(reports: list[ModuleReport]) -> Table:
@@ -39,10 +26,10 @@ def _table(reports: list[ModuleReport]) -> Table:
         table.add_row(
             Path(r.file).name,
             result,
-            _bytes(r.peak_bytes),
-            _number(r.flops),
-            _bytes(r.bytes_accessed),
-            _number(r.estimated_cycles),
+            format_bytes(r.peak_bytes),
+            format_number(r.flops),
+            format_bytes(r.bytes_accessed),
+            format_number(r.estimated_cycles),
             f"{r.seconds:.2f} s",
         )
     return table

@@ -92,6 +92,44 @@ class _Worker:
         self.process = None
 
 
+def _target(topology: str) -> dict:
+    """What a worker has to know of a topology. Raises ValueError for one that does not exist and
+    ModuleNotFoundError without libtpu."""
+    name, options = resolve_topology(topology)
+    plugin = _plugins.libtpu()
+    if plugin is None:
+        raise ModuleNotFoundError("libtpu is not installed: pip install 'torch-tpu[tpu]'")
+    return {"topology": name, "options": options, "plugin": plugin}
+
+
+def compile_in_detail(
+    file: Path, topology: str, *, dump: Path, executable: Path | None, timeout: float
+) -> dict:
+    """Compiles one module in a process of its own.
+
+    The compiler's listings go into the directory `dump`; they are there even if memory ran out,
+    and as far as it came if it was ended. A program that compiled is written to `executable`. The
+    answer has "status" and "message" (see `Status`), "seconds", the figures of `ModuleReport`, and
+    of the process "compiler" and "host_bytes". Errors as in `compile_modules`.
+    """
+    target = _target(topology)
+    worker = _Worker()
+    start = time.monotonic()
+    try:
+        request = {
+            "file": str(file),
+            "dump": str(dump),
+            "executable": executable and str(executable),
+            "about_compiler": True,
+            **target,
+        }
+        answer = worker.compile(request, timeout)
+    finally:
+        worker.stop()
+    answer.setdefault("seconds", time.monotonic() - start)
+    return answer
+
+
 def compile_modules(
     files: Iterable[str | Path],
     topology: str,
@@ -108,10 +146,7 @@ def compile_modules(
     comes, from any thread, but one at a time. Returns the reports in the order of `files`. Raises
     ValueError for a topology that does not exist and ModuleNotFoundError without libtpu.
     """
-    name, options = resolve_topology(topology)
-    plugin = _plugins.libtpu()
-    if plugin is None:
-        raise ModuleNotFoundError("libtpu is not installed: pip install 'torch-tpu[tpu]'")
+    target = _target(topology)
     files = [str(file) for file in files]
     reports: list[ModuleReport | None] = [None] * len(files)
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -128,14 +163,8 @@ def compile_modules(
                     i = waiting.get_nowait()
                 except queue.Empty:
                     return
-                request = {
-                    "file": files[i],
-                    "topology": name,
-                    "options": options,
-                    "plugin": plugin,
-                }
                 start = time.monotonic()
-                answer = worker.compile(request, timeout)
+                answer = worker.compile({"file": files[i], **target}, timeout)
                 answer.setdefault("seconds", time.monotonic() - start)
                 answer["status"] = Status(answer["status"])
                 reports[i] = ModuleReport(file=files[i], topology=topology, **answer)

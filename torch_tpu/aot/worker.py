@@ -8,6 +8,7 @@ the first argument, because libtpu writes to stdout and stderr.
 import json
 import os
 import re
+import resource
 import sys
 import time
 from pathlib import Path
@@ -20,12 +21,15 @@ def estimated_cycles(optimized: bytes) -> int | None:
     return sum(map(int, found)) if found else None
 
 
-def compile_one(topology, text: str) -> dict:
+def compile_one(topology, text: str, dump: str | None, executable: str | None) -> dict:
+    """Compiles `text`. The compiler's listings go into the directory `dump`, the program into the
+    file `executable`."""
     import torch
 
+    overrides = [("xla_dump_to", dump), ("xla_dump_hlo_as_text", True)] if dump else []
     start = time.monotonic()
     try:
-        program = topology.compile(text)
+        program = topology.compile(text, overrides)
     except torch.OutOfMemoryError as error:
         return {"status": "out of memory", "message": str(error)}
     except Exception as error:
@@ -41,6 +45,8 @@ def compile_one(topology, text: str) -> dict:
         if costs.get(name, -1) >= 0:
             result[field] = costs[name]
     result["estimated_cycles"] = estimated_cycles(program.optimized()[1])
+    if executable:
+        Path(executable).write_bytes(program.serialize())
     return result
 
 
@@ -56,7 +62,14 @@ def main() -> None:
             if key not in topologies:
                 options = [tuple(option) for option in request["options"]]
                 topologies[key] = _C.Topology(request["plugin"], key, options)
-            answer = compile_one(topologies[key], Path(request["file"]).read_text())
+            text = Path(request["file"]).read_text()
+            answer = compile_one(
+                topologies[key], text, request.get("dump"), request.get("executable")
+            )
+            if request.get("about_compiler"):
+                answer["compiler"] = topologies[key].platform_version
+                # Of this process, in KiB.
+                answer["host_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         except Exception as error:
             answer = {"status": "error", "message": str(error)}
         answers.write(json.dumps(answer) + "\n")
