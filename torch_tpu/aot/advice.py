@@ -65,8 +65,8 @@ def advise(report: PlanReport) -> list[str]:
     elif arguments <= hbm and largest == "arguments":
         chips = _chips_for(required, int(hbm * USABLE_BY_ARGUMENTS))
         advice.append(
-            f"Arguments are the largest part, {format_bytes(arguments)}{roles}: use a smaller dtype "
-            f"or shard them over {chips} chips."
+            f"Arguments are the largest part, {format_bytes(arguments)}{roles}: use a smaller "
+            f"dtype or shard them over {chips} chips."
         )
     elif largest == "outputs":
         advice.append(
@@ -77,8 +77,8 @@ def advise(report: PlanReport) -> list[str]:
     if padded:
         worst = max(padded, key=lambda b: b.bytes)
         advice.append(
-            f"{worst.name} {worst.shape} takes {worst.padding:.1f} times the memory of its elements "
-            f"({format_bytes(worst.bytes)}): the last two dimensions are padded to whole tiles, "
+            f"{worst.name} {worst.shape} takes {worst.padding:.1f} times the memory of its "
+            f"elements ({format_bytes(worst.bytes)}): the last two dimensions are padded to whole tiles, "
             "keep small ones out of the last place."
         )
     larger = [c.generation for c in CHIPS.values() if c.hbm_bytes >= required and c.hbm_bytes > hbm]

@@ -1,8 +1,8 @@
 """Which buffers a compiled program holds, and when: read from the compiler's own buffer assignment.
 
-libtpu writes, before it generates code and also for a program that does not fit, which value lies
-where in which allocation and from which to which instruction of its schedule it lives. So nothing is
-estimated here. Only high-bandwidth memory is looked at, not the memories on the chip.
+libtpu writes, before it generates code and also for a program that does not fit, which value
+lies where in which allocation and from which to which instruction of its schedule it lives. So
+nothing is estimated here. Only high-bandwidth memory is looked at, not the memories on the chip.
 """
 
 import dataclasses

@@ -14,8 +14,8 @@ body { font: 14px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 62em;
   color: #1b1b1b; background: #fff }
 h1 { font-size: 1.4em } h2 { font-size: 1.1em; margin-top: 1.6em }
 table { border-collapse: collapse; width: 100% }
-td, th { padding: .2em .6em; text-align: left; border-bottom: 1px solid #e4e4e4; vertical-align: top;
-  overflow-wrap: anywhere }
+td, th { padding: .2em .6em; text-align: left; border-bottom: 1px solid #e4e4e4;
+  vertical-align: top; overflow-wrap: anywhere }
 td.n { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums }
 .yes { color: #1a7f37 } .no { color: #b42318 } .note { color: #666 }
 svg { width: 100%; height: auto } svg text { font: 12px system-ui, sans-serif; fill: #444 }
@@ -120,8 +120,8 @@ def page(report: PlanReport) -> str:
     parts.append("</table>")
     if report.buffers:
         parts.append(
-            "<h2>Largest buffers at the peak</h2><table><tr><th>bytes</th><th>kind</th><th>shape</th>"
-            "<th>name</th><th>operator</th><th>line</th></tr>"
+            "<h2>Largest buffers at the peak</h2><table><tr><th>bytes</th><th>kind</th>"
+            "<th>shape</th><th>name</th><th>operator</th><th>line</th></tr>"
         )
         for b in report.buffers:
             padding = f"; {b.padding:.1f}x padded" if (b.padding or 1) >= 1.5 else ""

@@ -138,7 +138,7 @@ class PlanReport:
 
     @property
     def bound(self) -> str | None:
-        """ "compute" or "memory bandwidth": which of the two takes longer at the published rates."""
+        """What takes longer at the published rates, "compute" or "memory bandwidth"."""
         intensity = self.arithmetic_intensity
         if intensity is None:
             return None if self.bytes_accessed is None else "memory bandwidth"

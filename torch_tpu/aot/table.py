@@ -76,7 +76,8 @@ def figures(report: PlanReport) -> list[tuple[str, str, str]]:
             (
                 "at the published rates",
                 format_seconds(report.roofline_seconds),
-                f"{chip.peak_flops / 1e12:.0f} Tflop/s bfloat16, {chip.hbm_bandwidth / 1e9:.0f} GB/s",
+                f"{chip.peak_flops / 1e12:.0f} Tflop/s in bfloat16, "
+                f"{chip.hbm_bandwidth / 1e9:.0f} GB/s",
             ),
             (
                 "estimated cycles",
