@@ -31,10 +31,12 @@ def register() -> None:
 
         _C.configure(_plugins.cpu_plugin(), _plugins.libtpu())
 
-        from torch_tpu import backends, tpu
+        from torch_tpu import backends, export, tpu
 
         torch._register_device_module(_NAME, tpu)
         _alias(_NAME, tpu)
+        tpu.export = export
+        _alias("tpu.export", export)
         torch.backends.tpu = backends
         _alias("backends.tpu", backends)
         torch.utils.generate_methods_for_privateuse1_backend(
