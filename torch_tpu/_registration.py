@@ -42,4 +42,11 @@ def register() -> None:
         torch.utils.generate_methods_for_privateuse1_backend(
             for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
         )
+        from torch_tpu.compile.routing import route_inductor
+
+        route_inductor()
+        if torch.distributed.is_available():
+            from torch_tpu import distributed
+
+            distributed.register()
         _registered = True

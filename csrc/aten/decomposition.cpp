@@ -104,16 +104,6 @@ bool Decompose(const OperatorEntry& entry, Stack* stack) {
   return Hooks().decompose(*entry.op, stack);
 }
 
-// Strides the result keeps: its own if they are dense, else contiguous.
-std::vector<int64_t> OutputStrides(const at::Tensor& tensor) {
-  if (tensor.is_non_overlapping_and_dense()) return tensor.strides().vec();
-  std::vector<int64_t> strides(tensor.dim(), 1);
-  for (int64_t d = tensor.dim() - 1; d > 0; --d) {
-    strides[d - 1] = strides[d] * std::max<int64_t>(tensor.size(d), 1);
-  }
-  return strides;
-}
-
 std::shared_ptr<Captured> Capture(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arguments,
                                   trace::Device& device) {
   auto captured = std::make_shared<Captured>();
@@ -123,7 +113,7 @@ std::shared_ptr<Captured> Capture(const OperatorEntry& entry, c10::ArrayRef<c10:
     if (!t.defined() || !t.device().is_privateuseone()) return t;
     ValuePtr value =
         capture.Placeholder(trace::Intern({lowering::ToDType(t.scalar_type()), t.sizes().vec()}));
-    at::Tensor stand_in = MakeTensor(t.sizes(), OutputStrides(t), t.scalar_type(), device.index());
+    at::Tensor stand_in = MakeTensor(t.sizes(), DenseStrides(t), t.scalar_type(), device.index());
     {
       trace::Trace::Scope scope(&capture);
       Assign(stand_in, value);
@@ -167,7 +157,7 @@ std::shared_ptr<Captured> Capture(const OperatorEntry& entry, c10::ArrayRef<c10:
       if (!t.device().is_privateuseone()) return false;
       out.dtype = t.scalar_type();
       out.sizes = t.sizes().vec();
-      out.strides = OutputStrides(t);
+      out.strides = DenseStrides(t);
       at::Tensor dense = MakeTensor(out.sizes, out.strides, out.dtype, device.index());
       out.bytes = dense.storage().nbytes();
       if (t.numel() == 0) {

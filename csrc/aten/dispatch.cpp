@@ -11,10 +11,13 @@
 #include "aten/debug.h"
 #include "aten/errors.h"
 #include "aten/generator.h"
+#include "aten/host_number.h"
+#include "aten/miss_reason.h"
 #include "aten/plan.h"
 #include "aten/resize.h"
 #include "aten/shape_inference.h"
 #include "aten/storage.h"
+#include "aten/tensor_signature.h"
 #include "trace/runtime.h"
 #include "trace/signature.h"
 #include "trace/trace.h"
@@ -37,7 +40,6 @@ std::atomic<int64_t> hits{0}, misses{0};
 constexpr uint64_t kNone = 0xA100, kNumberTag = 0xA200, kListTag = 0xA300, kIntTag = 0xA400,
                    kDoubleTag = 0xA500, kStringTag = 0xA600, kOtherTag = 0xA700,
                    kSharedTag = 0xA800;
-constexpr uint64_t kViewFlag = uint64_t{1} << 63, kEmptyFlag = uint64_t{1} << 62;
 
 uint64_t Bits(double value) {
   uint64_t bits;
@@ -78,33 +80,6 @@ void AddStatic(Signature& signature, const c10::IValue& value) {
     TORCH_CHECK_NOT_IMPLEMENTED(false, "tpu: argument of type ", value.tagKind(),
                                 " is not supported");
   }
-}
-
-void AddTensor(Signature& signature, const GatheredTensor& gathered) {
-  const c10::TensorImpl& impl = *gathered.tensor->unsafeGetTensorImpl();
-  const trace::Type* base = gathered.value ? gathered.value->type() : nullptr;
-  const c10::IntArrayRef sizes = impl.sizes();
-  const auto dtype = static_cast<uint64_t>(c10::typeMetaToScalarType(impl.dtype()));
-  const uint64_t bits = uint64_t{gathered.tensor->is_conj()} | uint64_t{gathered.tensor->is_neg()}
-                                                                   << 1;
-  if (base != nullptr && bits == 0 && impl.storage_offset() == 0 && impl.is_contiguous() &&
-      sizes.equals(base->dims) &&
-      lowering::ToDType(static_cast<c10::ScalarType>(dtype)) == base->dtype) {
-    signature.Add(reinterpret_cast<uint64_t>(base));
-    return;
-  }
-  if (base != nullptr) {
-    signature.Add(reinterpret_cast<uint64_t>(base) | kViewFlag);
-  } else {
-    signature.Add(gathered.tensor->storage().nbytes() | kViewFlag | kEmptyFlag);
-  }
-  const bool contiguous = impl.is_contiguous();
-  signature.Add(dtype | bits << 8 | uint64_t{contiguous} << 10 | sizes.size() << 16);
-  for (int64_t d : sizes) signature.Add(static_cast<uint64_t>(d));
-  if (!contiguous) {
-    for (int64_t d : impl.strides()) signature.Add(static_cast<uint64_t>(d));
-  }
-  signature.Add(static_cast<uint64_t>(impl.storage_offset()));
 }
 
 void AddNumber(Signature& signature, const GatheredNumber& number) {
@@ -214,7 +189,8 @@ void BuildSignature(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> argum
     if (!value.isTensor() || !value.toTensor().defined()) {
       signature.Add(kNone);
     } else if (value.toTensor().device().is_privateuseone()) {
-      AddTensor(signature, gathered.tensors[tensor++]);
+      const GatheredTensor& t = gathered.tensors[tensor++];
+      AddTensor(signature, *t.tensor, t.value ? t.value->type() : nullptr);
     } else {
       AddNumber(signature, gathered.numbers[number++]);
     }
@@ -316,25 +292,6 @@ void ReadUnwritten(Gathered& gathered) {
   }
 }
 
-trace::HostNumber ToHostNumber(const c10::Scalar& number, trace::DType dtype) {
-  trace::HostNumber host;
-  host.dtype = dtype;
-  if (stablehlo::IsComplex(dtype)) {
-    const auto value = number.toComplexDouble();
-    host.real = value.real();
-    host.imag = value.imag();
-  } else if (stablehlo::IsFloat(dtype)) {
-    host.real = number.isComplex() ? number.toComplexDouble().real() : number.toDouble();
-  } else if (dtype == trace::DType::kPred) {
-    host.integer = number.to<bool>();
-  } else if (number.isFloatingPoint()) {
-    host.integer = static_cast<int64_t>(number.toDouble());
-  } else {
-    host.integer = number.isUnsigned() ? static_cast<int64_t>(number.toUInt64()) : number.toLong();
-  }
-  return host;
-}
-
 // A random call's seed and offset as parameters.
 void AddRandomState(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arguments,
                     const Plan& plan, trace::Device& device,
@@ -345,8 +302,12 @@ void AddRandomState(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> argum
       generator = arguments[i].toGenerator();
     }
   }
-  if (trace::Trace::Current() != nullptr) {
-    trace::Trace::Abort(entry.name + " draws random numbers");
+  if (trace::Trace* capture = trace::Trace::Current()) {
+    if (generator) trace::Trace::Abort(entry.name + " draws from a generator of its own");
+    auto [seed, offset] = capture->DrawRandom(plan.draws, entry.name);
+    inputs.push_back(std::move(seed));
+    inputs.push_back(std::move(offset));
+    return;
   }
   const auto [seed, offset] = DrawPhilox(generator, device.index(), plan.draws);
   static const trace::Type* type = trace::Intern({trace::DType::kU64, {}});
@@ -494,6 +455,7 @@ void RuleKernel::Call(Stack* stack) const {
       const Signature key = signature;
       auto made =
           Guarded([&] { return MakePlan(entry, *stack, gathered); }, Describe(entry, arguments));
+      if (made->operation) ExplainMiss(entry, arguments, gathered, shared, *made->operation);
       misses.fetch_add(1, std::memory_order_relaxed);
       Plans().Insert(key, std::move(made));
       if (entry.writes) continue;  // another thread may have written meanwhile

@@ -278,6 +278,15 @@ at::Tensor MakeTensor(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::Sca
   return MakeTensor(sizes, strides, meta, device, bytes, nullptr);
 }
 
+std::vector<int64_t> DenseStrides(const at::Tensor& tensor) {
+  if (tensor.is_non_overlapping_and_dense()) return tensor.strides().vec();
+  std::vector<int64_t> strides(tensor.dim(), 1);
+  for (int64_t d = tensor.dim() - 1; d > 0; --d) {
+    strides[d - 1] = strides[d] * std::max<int64_t>(tensor.size(d), 1);
+  }
+  return strides;
+}
+
 ViewSpec ViewOf(const at::Tensor& tensor) {
   ViewSpec view;
   view.dtype = lowering::ToDType(tensor.scalar_type());

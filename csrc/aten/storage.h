@@ -67,6 +67,9 @@ at::Tensor MakeTensor(c10::IntArrayRef sizes, c10::IntArrayRef strides, caffe2::
 size_t StorageBytes(c10::IntArrayRef sizes, c10::IntArrayRef strides, size_t itemsize,
                     int64_t offset = 0);
 
+// Strides of a copy of the tensor without gaps: the tensor's own if it has none, else contiguous.
+std::vector<int64_t> DenseStrides(const at::Tensor& tensor);
+
 trace::ViewSpec ViewOf(const at::Tensor& tensor);
 
 // The value of a storage as it is now; zeros of the storage's size are made if nothing was written

@@ -12,9 +12,13 @@
 #include "aten/registration.h"
 #include "aten/storage.h"
 #include "lowering/rule.h"
+#include "python/graph.h"
+#include "python/distributed.h"
 #include "python/hooks.h"
 #include "python/program.h"
 #include "python/topology.h"
+#include "trace/compile_log.h"
+#include "trace/loaded_operations.h"
 #include "trace/operation.h"
 #include "trace/runtime.h"
 #include "trace/trace.h"
@@ -105,10 +109,32 @@ py::dict Compilations() {
   py::dict counts;
   counts["count"] = compiled.count;
   counts["from_disk"] = compiled.from_disk;
+  counts["from_memory"] = compiled.from_memory;
+  counts["loaded"] = trace::LoadedOperations::Get().count();
+  counts["unloaded"] = trace::LoadedOperations::Get().unloaded();
   counts["seconds"] = compiled.seconds;
   counts["hits"] = dispatched.hits;
   counts["misses"] = dispatched.misses;
   return counts;
+}
+
+py::list CompileLog(bool clear) {
+  py::list log;
+  for (const trace::CompileRecord& record : trace::CompileLog(clear)) {
+    py::dict entry;
+    entry["number"] = record.number;
+    entry["operation"] = record.operation;
+    entry["source"] = trace::Name(record.source);
+    entry["seconds"] = record.seconds;
+    entry["building"] = record.building;
+    entry["loading"] = record.loading;
+    entry["compiling"] = record.compiling;
+    entry["operations"] = record.operations;
+    entry["reason"] = record.reason;
+    entry["where"] = record.where;
+    log.append(std::move(entry));
+  }
+  return log;
 }
 
 trace::Mode ModeFromName(const std::string& name) {
@@ -195,6 +221,7 @@ PYBIND11_MODULE(_C, m) {
         [] { return trace::CurrentMode() == trace::Mode::kDebug ? "debug" : "strict"; });
   m.def("set_eager_mode", [](const std::string& name) { trace::SetMode(ModeFromName(name)); });
   m.def("compilations", &Compilations);
+  m.def("compile_log", &CompileLog, py::arg("clear"));
   m.def("cache_info", [] {
     trace::DiskCache::Info info;
     {
@@ -228,5 +255,7 @@ PYBIND11_MODULE(_C, m) {
     return kinds;
   });
   BindTopology(m);
+  BindDistributed(m);
+  BindGraph(m);
   BindProgram(m);
 }

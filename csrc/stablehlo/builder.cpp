@@ -1,5 +1,6 @@
 #include "stablehlo/builder.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "stablehlo/internal.h"
@@ -81,7 +82,14 @@ Value Builder::Parameter(const Type& type) {
 
 void Builder::Alias(int parameter, int result) { aliases_.emplace_back(parameter, result); }
 
+void Builder::Donate(int parameter) { donated_.push_back(parameter); }
+
 void Builder::SetLocation(std::string location) { location_ = std::move(location); }
+
+void Builder::SetSource(std::string file, int line) {
+  source_file_ = std::move(file);
+  source_line_ = line;
+}
 
 void Builder::AppendName(int id) {
   const int parameter = parameter_index_[id];
@@ -97,7 +105,13 @@ void Builder::AppendLocation() {
   if (location_.empty()) return;
   body_.append(" loc(\"");
   AppendEscaped(body_, location_);
-  body_.append("\")");
+  body_.push_back('"');
+  if (!source_file_.empty()) {
+    body_.append("(\"");
+    AppendEscaped(body_, source_file_);
+    body_.append("\":").append(std::to_string(source_line_)).append(":1)");
+  }
+  body_.push_back(')');
 }
 
 void Builder::AppendRegion(std::string_view operation, const RegionSpec& region) {
@@ -229,10 +243,13 @@ std::string Builder::Finish(const Values& results) {
     if (i > 0) text.append(", ");
     text.append("%arg").append(std::to_string(i)).append(": ");
     AppendType(text, types_[parameters_[i]]);
-    for (const auto& [parameter, result] : aliases_) {
-      if (parameter != static_cast<int>(i)) continue;
-      text.append(" {tf.aliasing_output = ").append(std::to_string(result)).append(" : i32}");
-      break;
+    const auto is_parameter = [&](const auto& alias) { return alias.first == static_cast<int>(i); };
+    if (const auto alias = std::ranges::find_if(aliases_, is_parameter); alias != aliases_.end()) {
+      text.append(" {tf.aliasing_output = ")
+          .append(std::to_string(alias->second))
+          .append(" : i32}");
+    } else if (std::ranges::find(donated_, static_cast<int>(i)) != donated_.end()) {
+      text.append(" {jax.buffer_donor = true}");
     }
   }
   text.append(") -> (");

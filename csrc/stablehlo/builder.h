@@ -59,12 +59,16 @@ class Builder {
   Value Parameter(const Type& type);
   // Result `result` may be written into the buffer of parameter `parameter`.
   void Alias(int parameter, int result);
+  // Any result, or a temporary, may be written into the buffer of parameter `parameter`.
+  void Donate(int parameter);
   // The text of the finished module; the builder is not to be used afterwards.
   std::string Finish(const Values& results);
 
   // Location attached to the operations built from now on, for example "aten.add.Tensor" or
   // "aten.add.Tensor at train.py:12". Empty for none.
   void SetLocation(std::string location);
+  // A line of source code that those locations lie in; an empty file for none.
+  void SetSource(std::string file, int line);
 
   // --- constants
   // A splat of `value` converted to the type's dtype. Non-finite values are allowed for floats.
@@ -104,6 +108,8 @@ class Builder {
   const Platform platform_;
   std::string body_;
   std::string location_;
+  std::string source_file_;
+  int source_line_ = 0;
   std::deque<Type> types_;            // references to its elements stay valid as it grows
   std::vector<int> parameter_index_;  // of each value; -1 if it is not a parameter
   std::vector<int> parameters_;
@@ -111,6 +117,7 @@ class Builder {
   std::vector<std::pair<size_t, size_t>> use_range_;       // of the operation that made each value
   std::unordered_map<int, Transposition> transpositions_;  // by the value they gave
   std::vector<std::pair<int, int>> aliases_;
+  std::vector<int> donated_;
   int indent_ = 2;
   int operations_ = 0;
   Value NewValue(const Type& type);

@@ -1,12 +1,15 @@
 #include "trace/operation.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <unordered_set>
 
+#include "trace/compile_log.h"
 #include "trace/device.h"
 #include "trace/dump.h"
+#include "trace/loaded_operations.h"
 #include "trace/runtime.h"
 
 namespace torch_tpu::trace {
@@ -43,11 +46,12 @@ CompilationCounts Compilations() {
 }
 
 Operation::Operation(std::string name, std::vector<const Type*> parameters, Lower lower,
-                     std::vector<std::pair<int, int>> aliases)
+                     std::vector<std::pair<int, int>> aliases, std::vector<int> donated)
     : name_(InternName(name)),
       parameters_(std::move(parameters)),
       lower_(std::move(lower)),
-      aliases_(std::move(aliases)) {
+      aliases_(std::move(aliases)),
+      donated_(std::move(donated)) {
   Outline outline = Trial(Runtime::Get().platform());
   results_ = std::move(outline.results);
   checks_ = std::move(outline.checks);
@@ -56,11 +60,11 @@ Operation::Operation(std::string name, std::vector<const Type*> parameters, Lowe
   int position = 0;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (!used_[i]) continue;
+    bool donatable = std::ranges::find(donated_, static_cast<int>(i)) != donated_.end();
     for (auto [parameter, result] : aliases_) {
-      if (parameter == static_cast<int>(i) && results_[result] == parameters_[i]) {
-        donatable_.push_back(position);
-      }
+      donatable |= parameter == static_cast<int>(i) && results_[result] == parameters_[i];
     }
+    if (donatable) donatable_.push_back(position);
     ++position;
   }
 }
@@ -82,7 +86,9 @@ Operation::Outline Operation::Trial(stablehlo::Platform platform) const {
 }
 
 Operation::~Operation() {
-  if (compiled()) Runtime::Get().DrainQueues();
+  if (!ever_loaded_) return;
+  Runtime::Get().DrainQueues();
+  LoadedOperations::Get().Remove(this);
 }
 
 std::string Operation::Module() const { return Emit(Runtime::Get().platform(), used_); }
@@ -113,6 +119,9 @@ std::string Operation::Emit(stablehlo::Platform platform, const std::vector<bool
       builder.Alias(positions[parameter], result);
     }
   }
+  for (int parameter : donated_) {
+    if (used[parameter]) builder.Donate(positions[parameter]);
+  }
   Lowered lowered = lower_(builder, inputs);
   Values outputs = std::move(lowered.results);
   for (const auto& check : lowered.checks) outputs.push_back(check.ok);
@@ -120,6 +129,18 @@ std::string Operation::Emit(stablehlo::Platform platform, const std::vector<bool
 }
 
 void Operation::Compile() {
+  LoadedOperations::Get().MakeRoom();
+  Load();
+}
+
+std::shared_ptr<pjrt::Executable> Operation::Unload() {
+  std::unique_lock guard(mutex_, std::try_to_lock);
+  if (!guard) return nullptr;
+  ready_.store(nullptr, std::memory_order_release);
+  return std::move(executable_);
+}
+
+void Operation::Load() {
   std::lock_guard guard(mutex_);
   if (compiled()) return;
   const auto start = std::chrono::steady_clock::now();
@@ -131,15 +152,34 @@ void Operation::Compile() {
   int64_t largest = 0;
   for (const Type* type : parameters_) largest = std::max(largest, type->numel());
   for (const Type* type : results_) largest = std::max(largest, type->numel());
+  const std::chrono::duration<double> building = std::chrono::steady_clock::now() - start;
   auto made =
       Runtime::Get().Compile(module, largest <= kSmallElements ? Runtime::ProgramSize::kSmall
                                                                : Runtime::ProgramSize::kLarge);
   executable_ = std::move(made.executable);
+  const bool again = std::exchange(ever_loaded_, true);
+  last_used_.store(LoadedOperations::Now(), std::memory_order_relaxed);
   ready_.store(executable_.get(), std::memory_order_release);
+  LoadedOperations::Get().Add(this);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  if (again) {
+    reason_ = "was unloaded to make room";
+  } else if (std::string types = CompareWithLast(name_, parameters_); reason_.empty()) {
+    reason_ = std::move(types);
+  }
+  LogCompilation({.operation = name_,
+                  .source = made.source,
+                  .seconds = elapsed.count(),
+                  .building = building.count(),
+                  .loading = made.loading,
+                  .compiling = made.compiling,
+                  .operations = CountOperations(module),
+                  .reason = reason_,
+                  .where = where_});
   std::lock_guard counts_guard(counts_lock);
   ++counts.count;
-  counts.from_disk += made.from_disk;
+  counts.from_disk += made.source == CompileSource::kDisk;
+  counts.from_memory += made.source == CompileSource::kMemory;
   counts.seconds += elapsed.count();
 }
 
@@ -147,8 +187,12 @@ void Operation::Execute(Device& device, PJRT_Buffer* const* arguments, size_t nu
                         std::span<const int64_t> keep, PJRT_Buffer** outputs) {
   const pjrt::Executable* executable = ready_.load(std::memory_order_acquire);
   if (C10_UNLIKELY(executable == nullptr)) {
-    Compile();
+    Load();  // unloaded since it was pushed
     executable = executable_.get();
+  }
+  const uint32_t now = LoadedOperations::Now();
+  if (C10_UNLIKELY(last_used_.load(std::memory_order_relaxed) != now)) {
+    last_used_.store(now, std::memory_order_relaxed);
   }
   executable->ExecuteUnchecked(arguments, num_arguments, outputs, keep, device.pjrt().raw());
 }

@@ -39,9 +39,10 @@ class Operation {
   using Lower = std::function<Lowered(stablehlo::Builder&, const stablehlo::Values&)>;
 
   // Runs the lowering once to learn the results, the checks and which parameters are used.
-  // `aliases`: parameter whose buffer a result may take over.
+  // `aliases`: parameter whose buffer a result may take over. `donated`: parameters whose buffers
+  // anything may take over.
   Operation(std::string name, std::vector<const Type*> parameters, Lower lower,
-            std::vector<std::pair<int, int>> aliases = {});
+            std::vector<std::pair<int, int>> aliases = {}, std::vector<int> donated = {});
 
   // Waits for launches that are still queued.
   ~Operation();
@@ -59,8 +60,9 @@ class Operation {
     return lower_(builder, parameters);
   }
 
-  // Enqueues the computation on `device`. `arguments`: one buffer for each *used* parameter, in
-  // order; those at positions in `keep` must survive. `outputs` has room for results and checks.
+  // Enqueues the computation on `device`; only whoever serves a launch queue may. `arguments`: one
+  // buffer for each *used* parameter, in order; those at positions in `keep` must survive.
+  // `outputs` has room for results and checks.
   void Execute(Device& device, PJRT_Buffer* const* arguments, size_t num_arguments,
                std::span<const int64_t> keep, PJRT_Buffer** outputs);
   size_t num_outputs() const { return results_.size() + checks_.size(); }
@@ -72,7 +74,24 @@ class Operation {
   // (there it may use other parameters and check other things).
   std::string Module() const;
   std::string Module(stablehlo::Platform platform) const;
+  // Which parameters that platform's module has.
+  std::vector<bool> Uses(stablehlo::Platform platform) const { return Trial(platform).used; }
+  // Makes the executable, if it is not there. May unload those of other operations; not while a
+  // launch queue is being served.
   void Compile();
+  // For the compile log: why this operation was not there, and the Python line it is for. Before
+  // the operation is shared between threads.
+  void Explain(std::string reason, std::string where) {
+    reason_ = std::move(reason);
+    where_ = std::move(where);
+  }
+
+  // For LoadedOperations. The executable, or nullptr.
+  const pjrt::Executable* loaded() const { return ready_.load(std::memory_order_acquire); }
+  // LoadedOperations' clock when it was last executed.
+  uint32_t last_used() const { return last_used_.load(std::memory_order_relaxed); }
+  // Gives the executable away; nullptr if it is just being made. No launch may be served meanwhile.
+  std::shared_ptr<pjrt::Executable> Unload();
 
  private:
   // What running the lowering tells.
@@ -82,12 +101,15 @@ class Operation {
     std::vector<bool> used;
   };
   Outline Trial(stablehlo::Platform platform) const;
+  // Compile without unloading others.
+  void Load();
   std::string Emit(stablehlo::Platform platform, const std::vector<bool>& used) const;
 
   const std::string& name_;
   const std::vector<const Type*> parameters_;
   const Lower lower_;
   const std::vector<std::pair<int, int>> aliases_;
+  const std::vector<int> donated_;
   std::vector<const Type*> results_;
   std::vector<CheckSpec> checks_;
   std::vector<bool> used_;
@@ -96,12 +118,15 @@ class Operation {
   std::mutex mutex_;
   std::shared_ptr<pjrt::Executable> executable_;
   std::atomic<const pjrt::Executable*> ready_{nullptr};
+  std::atomic<uint32_t> last_used_{0};
+  bool ever_loaded_ = false;
+  std::string reason_, where_;
 };
 
 // Totals since the process began.
 struct CompilationCounts {
   int64_t count = 0;
-  int64_t from_disk = 0;  // of these
+  int64_t from_disk = 0, from_memory = 0;  // of these
   double seconds = 0;
 };
 CompilationCounts Compilations();

@@ -33,7 +33,18 @@ struct Source {
 struct Step {
   std::shared_ptr<Operation> operation;
   std::vector<Source> inputs;
+  SourceLine source;
 };
+
+// offset + by, for the generator's offset in the middle of a trace.
+std::shared_ptr<Operation> AdvanceOperation(const Type* type, uint64_t by) {
+  return std::make_shared<Operation>(
+      "advance_generator", std::vector<const Type*>{type},
+      [type, by](stablehlo::Builder& builder, const stablehlo::Values& inputs) {
+        const auto step = builder.ConstantInt(*type, static_cast<int64_t>(by));
+        return Lowered{{stablehlo::Add(inputs[0], step)}, {}};
+      });
+}
 
 }  // namespace
 
@@ -67,11 +78,34 @@ std::vector<ValuePtr> Trace::Record(std::shared_ptr<Operation> operation,
     results.push_back(c10::make_intrusive<Value>(operation->results()[i], device_, this, node,
                                                  static_cast<int>(i)));
   }
-  nodes_.push_back({std::move(operation), std::move(inputs)});
+  nodes_.push_back({std::move(operation), std::move(inputs), source_});
   return results;
 }
 
-std::shared_ptr<Operation> Trace::Close(std::string name, const std::vector<ValuePtr>& outputs) {
+std::pair<ValuePtr, ValuePtr> Trace::DrawRandom(uint64_t count, const std::string& who) {
+  if (!random_allowed_) Abort(who + " draws random numbers");
+  static const Type* word = Intern(Type{DType::kU64, {}});
+  if (!seed_ && !other_seed_) {
+    seed_ = Placeholder(word);
+    offset_ = Placeholder(word);
+  }
+  const bool other = other_seed_ != nullptr;
+  uint64_t& draws = other ? other_draws_ : draws_;
+  ValuePtr offset = other ? other_offset_ : offset_;
+  if (draws > 0) offset = Record(AdvanceOperation(word, draws), {std::move(offset)})[0];
+  draws += count;
+  return {other ? other_seed_ : seed_, std::move(offset)};
+}
+
+void Trace::DrawRandomFrom(ValuePtr seed, ValuePtr offset) {
+  other_seed_ = std::move(seed);
+  other_offset_ = std::move(offset);
+  other_draws_ = 0;
+}
+
+std::shared_ptr<Operation> Trace::Close(std::string name, const std::vector<ValuePtr>& outputs,
+                                        std::vector<std::pair<int, int>> aliases,
+                                        std::vector<int> donated) {
   std::unordered_map<const Value*, int> captured;
   auto source_of = [&](const ValuePtr& value) -> Source {
     if (!value) return {};
@@ -86,7 +120,7 @@ std::shared_ptr<Operation> Trace::Close(std::string name, const std::vector<Valu
   };
   std::vector<Step> steps;
   for (const Node& node : nodes_) {
-    Step step{node.operation, {}};
+    Step step{node.operation, {}, node.source};
     for (const ValuePtr& input : node.inputs) step.inputs.push_back(source_of(input));
     steps.push_back(std::move(step));
   }
@@ -116,6 +150,7 @@ std::shared_ptr<Operation> Trace::Close(std::string name, const std::vector<Valu
       return {};
     };
     for (const Step& step : steps) {
+      builder.SetSource(step.source.file, step.source.line);
       stablehlo::Values arguments;
       for (size_t i = 0; i < step.inputs.size(); ++i) {
         arguments.push_back(resolve(step.inputs[i], step.operation->parameters()[i]));
@@ -127,7 +162,8 @@ std::shared_ptr<Operation> Trace::Close(std::string name, const std::vector<Valu
     for (const Source& end : ends) lowered.results.push_back(resolve(end, nullptr));
     return lowered;
   };
-  return std::make_shared<Operation>(std::move(name), std::move(parameters), std::move(lower));
+  return std::make_shared<Operation>(std::move(name), std::move(parameters), std::move(lower),
+                                     std::move(aliases), std::move(donated));
 }
 
 void Run(const std::shared_ptr<Operation>& operation, Device& device, std::span<ValuePtr> inputs,

@@ -4,6 +4,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trace/operation.h"
@@ -18,10 +19,17 @@ class CaptureAborted : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A line of Python; no file where it is not known.
+struct SourceLine {
+  std::string file;
+  int line = 0;
+};
+
 // One recorded call: an operation and its inputs.
 struct Node {
   std::shared_ptr<Operation> operation;
   std::vector<ValuePtr> inputs;  // one for each parameter; null where the parameter is unused
+  SourceLine source;
 };
 
 // A sequence of nodes over placeholders, recorded instead of executed. Belongs to one device;
@@ -37,9 +45,26 @@ class Trace {
   // Appends a node; its results are pending values.
   std::vector<ValuePtr> Record(std::shared_ptr<Operation> operation, std::vector<ValuePtr> inputs);
   size_t size() const { return nodes_.size(); }
+  // The line that nodes recorded from now on come from.
+  void SetSource(SourceLine source) { source_ = std::move(source); }
+
+  // Random numbers. A trace that allows them has two more placeholders, the generator's seed and
+  // offset (u64[]), made by the first call here; each call draws `count` numbers after those of the
+  // calls before it. One that does not is aborted.
+  void AllowRandom() { random_allowed_ = true; }
+  std::pair<ValuePtr, ValuePtr> DrawRandom(uint64_t count, const std::string& who);
+  // Numbers are drawn from this seed and offset (values of this trace) until null is given.
+  void DrawRandomFrom(ValuePtr seed, ValuePtr offset);
+  // Numbers that one run of the trace draws from the generator.
+  uint64_t draws() const { return draws_; }
+  // Whether the generator's seed and offset are the last two placeholders.
+  bool random() const { return seed_ != nullptr; }
 
   // The whole trace as one operation: parameters are the placeholders, then `closed_over()`.
-  std::shared_ptr<Operation> Close(std::string name, const std::vector<ValuePtr>& outputs);
+  // `aliases` (placeholder, output) and `donated` (placeholders) as for Operation.
+  std::shared_ptr<Operation> Close(std::string name, const std::vector<ValuePtr>& outputs,
+                                   std::vector<std::pair<int, int>> aliases = {},
+                                   std::vector<int> donated = {});
   // Computed values that nodes refer to; filled by Close.
   const std::vector<ValuePtr>& closed_over() const { return closed_over_; }
 
@@ -63,6 +88,12 @@ class Trace {
   std::vector<const Type*> placeholders_;
   std::vector<Node> nodes_;
   std::vector<ValuePtr> closed_over_;
+  SourceLine source_;
+  bool random_allowed_ = false;
+  ValuePtr seed_, offset_;
+  uint64_t draws_ = 0;
+  ValuePtr other_seed_, other_offset_;
+  uint64_t other_draws_ = 0;
   bool aborted_ = false;
 };
 

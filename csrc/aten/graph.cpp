@@ -1,0 +1,521 @@
+#include "aten/graph.h"
+
+#include <ATen/Context.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/StorageImpl.h>
+
+#include <algorithm>
+#include <mutex>
+#include <unordered_map>
+
+#include "aten/errors.h"
+#include "aten/generator.h"
+#include "aten/host_number.h"
+#include "aten/storage.h"
+#include "aten/tensor_signature.h"
+#include "trace/runtime.h"
+#include "trace/trace.h"
+
+namespace torch_tpu::aten {
+namespace {
+
+using trace::Type;
+using trace::ValuePtr;
+
+constexpr uint64_t kNumber = 0xB100, kUndefined = 0xB200, kShared = 0xB300;
+
+bool IsNumber(const at::Tensor& tensor) {
+  return tensor.defined() && !tensor.device().is_privateuseone();
+}
+
+// A tensor over an existing storage.
+at::Tensor TensorOn(const c10::Storage& storage, c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                    int64_t offset, caffe2::TypeMeta dtype, bool conjugate, bool negative) {
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), dtype);
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides(sizes, strides, offset);
+  if (conjugate) tensor._set_conj(true);
+  if (negative) tensor._set_neg(true);
+  return tensor;
+}
+
+c10::Storage NewStorage(size_t bytes, c10::DeviceIndex device, ValuePtr value) {
+  return MakeTensor({static_cast<int64_t>(bytes)}, {}, caffe2::TypeMeta::Make<uint8_t>(), device,
+                    bytes, std::move(value))
+      .storage();
+}
+
+// The type a storage has after a first write of all of `tensor`.
+const Type* TypeOnceWritten(const at::Tensor& tensor) {
+  return trace::Intern(trace::BaseAfterWrite(nullptr, ViewOf(tensor),
+                                             static_cast<int64_t>(tensor.storage().nbytes())));
+}
+
+// Where a value comes from when the program runs.
+struct Source {
+  enum class Kind { kNothing, kResult, kParameter, kConstant } kind = Kind::kNothing;
+  int index = -1;
+  ValuePtr constant;
+};
+
+struct OutputTensor {
+  bool defined = false;
+  int input = -1;    // a view of this input's storage, or
+  int storage = -1;  // of this new one
+  caffe2::TypeMeta dtype;
+  c10::SmallVector<int64_t, 5> sizes, strides;
+  int64_t offset = 0;
+  bool conjugate = false, negative = false;
+};
+
+// Locks of the storages that the program writes to.
+class Locks {
+ public:
+  explicit Locks(std::vector<StorageState*> states) : states_(std::move(states)) {
+    std::sort(states_.begin(), states_.end());
+    for (StorageState* state : states_) state->lock.lock();
+  }
+  ~Locks() {
+    for (StorageState* state : states_) state->lock.unlock();
+  }
+  Locks(const Locks&) = delete;
+  Locks& operator=(const Locks&) = delete;
+
+ private:
+  std::vector<StorageState*> states_;
+};
+
+trace::Trace& CurrentCapture() {
+  trace::Trace* capture = trace::Trace::Current();
+  TORCH_CHECK(capture != nullptr, "nothing is being captured");
+  return *capture;
+}
+
+}  // namespace
+
+at::Tensor CapturedRandomState() {
+  trace::Trace& capture = CurrentCapture();
+  const auto [seed, offset] = capture.DrawRandom(0, "a saved random state");
+  static const auto operation = std::make_shared<trace::Operation>(
+      "random_state", std::vector<const Type*>{seed->type(), offset->type()},
+      [](stablehlo::Builder&, const stablehlo::Values& inputs) {
+        stablehlo::Values words;
+        for (const stablehlo::Value& word : inputs) {
+          words.push_back(stablehlo::Reshape(stablehlo::Convert(word, trace::DType::kS64), {1}));
+        }
+        return trace::Lowered{{stablehlo::Concatenate(words, 0)}, {}};
+      });
+  at::Tensor state = MakeTensor({2}, {}, at::kLong, capture.device().index());
+  Assign(state, capture.Record(operation, {seed, offset})[0]);
+  return state;
+}
+
+void DrawCapturedFrom(const at::Tensor& state) {
+  trace::Trace& capture = CurrentCapture();
+  if (!state.defined()) {
+    capture.DrawRandomFrom(nullptr, nullptr);
+    return;
+  }
+  static const auto operation = std::make_shared<trace::Operation>(
+      "from_random_state", std::vector<const Type*>{trace::Intern({trace::DType::kS64, {2}})},
+      [](stablehlo::Builder&, const stablehlo::Values& inputs) {
+        trace::Lowered lowered;
+        for (int64_t i : {0, 1}) {
+          const auto word = stablehlo::Reshape(stablehlo::Slice(inputs[0], {i}, {i + 1}, {1}), {});
+          lowered.results.push_back(stablehlo::Convert(word, trace::DType::kU64));
+        }
+        return lowered;
+      });
+  auto words = capture.Record(operation, {Materialize(state)});
+  capture.DrawRandomFrom(std::move(words[0]), std::move(words[1]));
+}
+
+// What is known of the inputs of one call.
+struct Graph::Inputs {
+  std::vector<at::Tensor>& tensors;
+  std::vector<StorageState*> states;  // null for numbers and undefined tensors
+  std::vector<ValuePtr> values;       // of the storages; null where nothing was written
+  std::vector<int> first;             // the first input with the same storage
+  bool shared = false;
+  bool assume_written = false;
+  c10::DeviceIndex device = -1;
+
+  explicit Inputs(std::vector<at::Tensor>& all) : tensors(all) {
+    const size_t n = tensors.size();
+    states.resize(n);
+    values.resize(n);
+    first.resize(n);
+    std::vector<std::pair<StorageState*, int>> order;
+    order.reserve(n);
+    for (size_t i = 0; i < n; ++i) {
+      first[i] = static_cast<int>(i);
+      const at::Tensor& tensor = tensors[i];
+      if (!tensor.defined()) continue;
+      if (IsNumber(tensor)) {
+        TORCH_CHECK(tensor.device().is_cpu() && tensor.dim() == 0,
+                    "a tpu program takes tpu tensors and 0-d CPU tensors, but its input ", i,
+                    " is on ", tensor.device(), " with shape ", tensor.sizes());
+        continue;
+      }
+      TORCH_CHECK(device < 0 || device == tensor.device().index(),
+                  "the inputs of a tpu program must be on one device, but input ", i, " is on ",
+                  tensor.device(), " and an earlier one on tpu:", static_cast<int>(device));
+      device = tensor.device().index();
+      states[i] = &StateOf(tensor);
+      order.emplace_back(states[i], static_cast<int>(i));
+    }
+    if (device < 0) device = 0;
+    std::sort(order.begin(), order.end());
+    for (size_t i = 1; i < order.size(); ++i) {
+      if (order[i].first != order[i - 1].first) continue;
+      first[order[i].second] = first[order[i - 1].second];
+      shared = true;
+    }
+    ReadValues();
+  }
+
+  void ReadValues() {
+    for (size_t i = 0; i < states.size(); ++i) {
+      if (states[i] == nullptr) continue;
+      std::lock_guard guard(states[i]->lock);
+      values[i] = states[i]->value;
+    }
+  }
+  // Type of the parameter for an input's storage; nullptr for one that was never written to.
+  const Type* TypeOf(size_t i) const {
+    if (IsNumber(tensors[i])) {
+      return trace::Intern({lowering::ToDType(tensors[i].scalar_type()), {}});
+    }
+    if (values[i]) return values[i]->type();
+    return assume_written && tensors[i].storage().nbytes() > 0 ? TypeOnceWritten(tensors[i])
+                                                               : nullptr;
+  }
+};
+
+struct Graph::Variant {
+  std::shared_ptr<trace::Operation> operation;  // null: nothing to compute
+  std::vector<int> parameters;  // input of each parameter; -1 for the generator's seed and offset
+  std::vector<ValuePtr> closed_over;
+  bool random = false;
+  uint64_t draws = 0;
+  struct NewStorage {
+    size_t bytes = 0;
+    Source source;
+  };
+  std::vector<NewStorage> storages;
+  std::vector<OutputTensor> outputs;
+  struct Mutation {
+    int input;
+    Source source;
+  };
+  std::vector<Mutation> mutations;
+};
+
+Graph::Graph(std::string name, Body body, std::vector<int> donated)
+    : name_(std::move(name)), body_(std::move(body)), donated_(std::move(donated)) {}
+
+Graph::~Graph() = default;
+
+void Graph::BuildSignature(const Inputs& inputs, trace::Signature& signature) const {
+  const at::Context& context = at::globalContext();
+  signature.Clear();
+  signature.Add(static_cast<uint64_t>(context.float32MatmulPrecision()) << 1 |
+                uint64_t{context.deterministicAlgorithms()});
+  for (size_t i = 0; i < inputs.tensors.size(); ++i) {
+    const at::Tensor& tensor = inputs.tensors[i];
+    if (!tensor.defined()) {
+      signature.Add(kUndefined);
+    } else if (IsNumber(tensor)) {
+      signature.Add(kNumber + static_cast<uint64_t>(tensor.scalar_type()));
+    } else {
+      AddTensor(signature, tensor, inputs.TypeOf(i));
+    }
+  }
+  if (!inputs.shared) return;
+  signature.Add(kShared);
+  for (int first : inputs.first) signature.Add(static_cast<uint64_t>(first));
+}
+
+std::unique_ptr<Graph::Variant> Graph::Capture(const Inputs& inputs) const {
+  auto variant = std::make_unique<Variant>();
+  trace::Trace capture(&DeviceAt(inputs.device));
+  capture.AllowRandom();
+  const size_t n = inputs.tensors.size();
+
+  // --- placeholders: one for each storage and each number
+  std::vector<at::Tensor> stand_ins(n);
+  std::vector<ValuePtr> placeholders(n);  // of the inputs that are the first of their storage
+  std::unordered_map<const StorageState*, int> input_of;  // by a stand-in's storage
+  for (size_t i = 0; i < n; ++i) {
+    const at::Tensor& tensor = inputs.tensors[i];
+    if (!tensor.defined()) continue;
+    const Type* type = inputs.TypeOf(i);
+    const auto first = static_cast<size_t>(inputs.first[i]);
+    c10::Storage storage;
+    if (first == i) {
+      if (type != nullptr) {
+        placeholders[i] = capture.Placeholder(type);
+        variant->parameters.push_back(static_cast<int>(i));
+      }
+      const size_t bytes = IsNumber(tensor) ? tensor.nbytes() : tensor.storage().nbytes();
+      storage = NewStorage(bytes, inputs.device, placeholders[i]);
+    } else {
+      storage = stand_ins[first].storage();
+    }
+    stand_ins[i] = TensorOn(storage, tensor.sizes(), tensor.strides(), tensor.storage_offset(),
+                            tensor.dtype(), tensor.is_conj(), tensor.is_neg());
+    input_of.emplace(&StateOf(stand_ins[i]), static_cast<int>(i));
+  }
+
+  // --- the body, and what it left behind
+  std::vector<ValuePtr> results;
+  std::unordered_map<const trace::Value*, int> result_of;
+  auto source_of = [&](const ValuePtr& value) -> Source {
+    if (!value) return {};
+    if (!value->pending()) return {Source::Kind::kConstant, -1, value};
+    if (value->node() < 0) return {Source::Kind::kParameter, value->index(), nullptr};
+    auto [it, added] = result_of.emplace(value.get(), static_cast<int>(results.size()));
+    if (added) results.push_back(value);
+    return {Source::Kind::kResult, it->second, nullptr};
+  };
+  std::vector<at::Tensor> outputs;
+  {
+    trace::Trace::Scope scope(&capture);
+    outputs = body_(stand_ins);
+    std::unordered_map<const StorageState*, int> users;
+    for (const at::Tensor& tensor : outputs) {
+      if (!tensor.defined()) continue;
+      TORCH_INTERNAL_ASSERT(tensor.device().is_privateuseone(), "a tpu program's output is on ",
+                            tensor.device());
+      ++users[&StateOf(tensor)];
+    }
+    for (at::Tensor& tensor : outputs) {
+      if (!tensor.defined()) continue;
+      const StorageState& state = StateOf(tensor);
+      // Part of something larger that nothing else returns.
+      if (input_of.count(&state) == 0 && users[&state] == 1 &&
+          tensor.nbytes() < tensor.storage().nbytes()) {
+        at::Tensor own =
+            MakeTensor(tensor.sizes(), DenseStrides(tensor), tensor.scalar_type(), inputs.device);
+        Assign(own, Materialize(tensor));
+        tensor = std::move(own);
+      }
+    }
+  }
+  if (capture.aborted()) throw trace::CaptureAborted(name_ + " cannot be captured");
+  std::unordered_map<const StorageState*, int> storages;
+  for (const at::Tensor& tensor : outputs) {
+    OutputTensor& output = variant->outputs.emplace_back();
+    if (!tensor.defined()) continue;
+    output.defined = true;
+    output.dtype = tensor.dtype();
+    output.sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
+    output.strides.assign(tensor.strides().begin(), tensor.strides().end());
+    output.offset = tensor.storage_offset();
+    output.conjugate = tensor.is_conj();
+    output.negative = tensor.is_neg();
+    const StorageState& state = StateOf(tensor);
+    const auto input = input_of.find(&state);
+    if (input != input_of.end() && !IsNumber(inputs.tensors[input->second])) {
+      output.input = input->second;
+      continue;
+    }
+    auto [it, added] = storages.emplace(&state, static_cast<int>(variant->storages.size()));
+    if (added) variant->storages.push_back({tensor.storage().nbytes(), source_of(state.value)});
+    output.storage = it->second;
+  }
+  std::vector<std::pair<int, int>> aliases;
+  std::vector<int> donated;
+  for (size_t i = 0; i < n; ++i) {
+    if (!stand_ins[i].defined() || inputs.first[i] != static_cast<int>(i)) continue;
+    const ValuePtr& after = StateOf(stand_ins[i]).value;
+    if (after == placeholders[i]) continue;
+    Source source = source_of(after);
+    if (source.kind == Source::Kind::kResult && placeholders[i] &&
+        placeholders[i]->type() == after->type()) {
+      aliases.emplace_back(placeholders[i]->index(), source.index);
+    }
+    variant->mutations.push_back({static_cast<int>(i), std::move(source)});
+  }
+  for (int input : donated_) {
+    const ValuePtr& placeholder = placeholders[inputs.first[input]];
+    if (!placeholder) continue;
+    const int index = placeholder->index();
+    if (std::ranges::none_of(aliases, [&](const auto& alias) { return alias.first == index; })) {
+      donated.push_back(index);
+    }
+  }
+  if (capture.random()) {
+    variant->random = true;
+    variant->draws = capture.draws();
+    variant->parameters.insert(variant->parameters.end(), 2, -1);
+  }
+  if (!results.empty()) {
+    variant->operation = capture.Close(name_, results, std::move(aliases), std::move(donated));
+    variant->closed_over = capture.closed_over();
+  }
+  return variant;
+}
+
+std::vector<at::Tensor> Graph::Run(std::vector<at::Tensor>& all) {
+  Inputs inputs(all);
+  thread_local trace::Signature signature;
+  for (;;) {
+    BuildSignature(inputs, signature);
+    Variant* found = variants_.Find(signature);
+    if (C10_UNLIKELY(found == nullptr)) {
+      const trace::Signature key = signature;  // the body may run other graphs
+      auto made = Capture(inputs);
+      found = variants_.Insert(key, std::move(made));
+    }
+    const Variant& variant = *found;
+    trace::Device& device = DeviceAt(inputs.device);
+
+    std::vector<StorageState*> written;
+    for (const auto& mutation : variant.mutations) {
+      written.push_back(inputs.states[mutation.input]);
+    }
+    Locks locks(std::move(written));
+    bool changed = false;
+    for (const auto& mutation : variant.mutations) {
+      ValuePtr& value = inputs.values[mutation.input];
+      const ValuePtr& now = inputs.states[mutation.input]->value;
+      changed |= (value ? value->type() : nullptr) != (now ? now->type() : nullptr);
+      value = now;
+    }
+    if (C10_UNLIKELY(changed)) continue;  // another thread wrote something of another type
+
+    c10::SmallVector<ValuePtr, 16> arguments;
+    arguments.reserve(variant.parameters.size() + variant.closed_over.size());
+    std::pair<uint64_t, uint64_t> random;
+    ValuePtr seed, offset;
+    if (variant.random) {
+      static const Type* word = trace::Intern({trace::DType::kU64, {}});
+      if (trace::Trace* outer = trace::Trace::Current()) {
+        std::tie(seed, offset) = outer->DrawRandom(variant.draws, name_);
+      } else {
+        random = DrawPhilox(std::nullopt, inputs.device, variant.draws);
+        seed = device.FromHost(word, &random.first);
+        offset = device.FromHost(word, &random.second);
+      }
+    }
+    for (int input : variant.parameters) {
+      if (input < 0) {
+        arguments.push_back(seed ? std::move(seed) : std::move(offset));
+        seed.reset();
+      } else if (IsNumber(inputs.tensors[input])) {
+        const at::Tensor& number = inputs.tensors[input];
+        arguments.push_back(
+            device.Number(ToHostNumber(number.item(), lowering::ToDType(number.scalar_type()))));
+      } else {
+        arguments.push_back(inputs.values[input]);
+      }
+    }
+    auto value_of = [&](const Source& source) -> ValuePtr {
+      return source.kind == Source::Kind::kParameter  ? arguments[source.index]
+             : source.kind == Source::Kind::kConstant ? source.constant
+                                                      : nullptr;
+    };
+    std::vector<ValuePtr> stored, mutated;
+    for (const auto& storage : variant.storages) stored.push_back(value_of(storage.source));
+    for (const auto& mutation : variant.mutations) mutated.push_back(value_of(mutation.source));
+
+    // Only what is written to or returned stays, so that the rest can be donated.
+    std::vector<c10::Storage> kept(inputs.tensors.size());
+    for (const auto& mutation : variant.mutations) {
+      kept[mutation.input] = inputs.tensors[mutation.input].storage();
+    }
+    for (const OutputTensor& output : variant.outputs) {
+      if (output.input >= 0) kept[output.input] = inputs.tensors[output.input].storage();
+    }
+    arguments.append(variant.closed_over.begin(), variant.closed_over.end());
+    inputs.tensors.clear();
+    inputs.values.clear();
+    for (const auto& mutation : variant.mutations) {
+      inputs.states[mutation.input]->value.reset();
+    }
+    std::vector<ValuePtr> results;
+    if (variant.operation) {
+      results.resize(variant.operation->results().size());
+      try {
+        trace::Run(variant.operation, device, {arguments.data(), arguments.size()},
+                   /*donate=*/true, results.data());
+      } catch (...) {
+        for (const auto& mutation : variant.mutations) {
+          for (size_t p = 0; p < variant.parameters.size(); ++p) {
+            if (variant.parameters[p] == mutation.input) {
+              inputs.states[mutation.input]->value = arguments[p];
+            }
+          }
+        }
+        RethrowAsTorchError(name_);
+      }
+    }
+    for (size_t i = 0; i < variant.mutations.size(); ++i) {
+      const auto& mutation = variant.mutations[i];
+      const bool result = mutation.source.kind == Source::Kind::kResult;
+      inputs.states[mutation.input]->value =
+          result ? results[mutation.source.index] : std::move(mutated[i]);
+    }
+    std::vector<c10::Storage> storages;
+    for (size_t i = 0; i < variant.storages.size(); ++i) {
+      const auto& storage = variant.storages[i];
+      const bool result = storage.source.kind == Source::Kind::kResult;
+      storages.push_back(NewStorage(storage.bytes, inputs.device,
+                                    result ? results[storage.source.index] : std::move(stored[i])));
+    }
+    std::vector<at::Tensor> outputs;
+    outputs.reserve(variant.outputs.size());
+    for (const OutputTensor& output : variant.outputs) {
+      if (!output.defined) {
+        outputs.emplace_back();
+        continue;
+      }
+      const c10::Storage& storage =
+          output.input >= 0 ? kept[output.input] : storages[output.storage];
+      outputs.push_back(TensorOn(storage, output.sizes, output.strides, output.offset, output.dtype,
+                                 output.conjugate, output.negative));
+    }
+    return outputs;
+  }
+}
+
+Graph::Written Graph::Write(std::vector<at::Tensor> all, stablehlo::Platform platform) {
+  Inputs inputs(all);
+  inputs.assume_written = true;
+  const auto variant = Capture(inputs);
+  TORCH_CHECK(variant->operation, name_, ": there is nothing to compute");
+  const trace::Operation& operation = *variant->operation;
+  Written written;
+  written.module = Guarded([&] { return operation.Module(platform); }, name_);
+  const std::vector<bool> uses = Guarded([&] { return operation.Uses(platform); }, name_);
+  for (size_t p = 0; p < operation.parameters().size(); ++p) {
+    Written::Parameter parameter;
+    parameter.type = operation.parameters()[p];
+    parameter.used = uses[p];
+    if (p < variant->parameters.size()) {
+      parameter.input = variant->parameters[p];
+    } else {
+      parameter.constant = variant->closed_over[p - variant->parameters.size()];
+    }
+    written.parameters.push_back(std::move(parameter));
+  }
+  written.results = operation.results();
+  for (size_t i = 0; i < variant->outputs.size(); ++i) {
+    const OutputTensor& output = variant->outputs[i];
+    int result = -1;
+    if (output.storage >= 0) {
+      const Source& source = variant->storages[output.storage].source;
+      if (source.kind == Source::Kind::kResult) result = source.index;
+    }
+    written.outputs.emplace_back(static_cast<int>(i), result);
+  }
+  for (const auto& mutation : variant->mutations) {
+    written.mutations.emplace_back(
+        mutation.input, mutation.source.kind == Source::Kind::kResult ? mutation.source.index : -1);
+  }
+  return written;
+}
+
+}  // namespace torch_tpu::aten

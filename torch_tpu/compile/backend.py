@@ -1,0 +1,66 @@
+"""The backend "tpu" of `torch.compile`."""
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import torch
+from torch.fx import GraphModule
+
+from .executable import Executable
+
+_numbers = itertools.count()
+
+
+def on_tpu(module: GraphModule, inputs: Sequence) -> bool:
+    """Whether anything that the graph takes or makes is on tpu."""
+    for value in inputs:
+        if isinstance(value, torch.Tensor) and value.device.type == "tpu":
+            return True
+    for tensor in itertools.chain(module.parameters(), module.buffers()):
+        if tensor.device.type == "tpu":
+            return True
+    for node in module.graph.nodes:
+        value = node.meta.get("example_value")
+        values = value if isinstance(value, (list, tuple)) else (value,)
+        if any(isinstance(v, torch.Tensor) and v.device.type == "tpu" for v in values):
+            return True
+    return False
+
+
+def _compile_forward(module: GraphModule, inputs: Sequence) -> Executable:
+    return Executable(module, f"compiled_{next(_numbers)}")
+
+
+def _compile_backward(module: GraphModule, inputs: Sequence) -> Executable:
+    # Activations that only the backward pass holds.
+    context = torch._guards.TracingContext.try_get()
+    metadata = context.fw_metadata if context is not None else None
+    donated = getattr(metadata, "bw_donated_idxs", None) or ()
+    return Executable(module, f"compiled_{next(_numbers)}_backward", donated)
+
+
+def _aot_autograd() -> Callable:
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    return aot_autograd(
+        fw_compiler=_compile_forward,
+        bw_compiler=_compile_backward,
+        inference_compiler=_compile_forward,
+        partition_fn=min_cut_rematerialization_partition,
+        keep_inference_input_mutations=True,
+    )
+
+
+def tpu(module: GraphModule, inputs: Sequence, **options) -> Callable:
+    """Compiles a graph of `torch.compile`: `torch.compile(f, backend="tpu")`.
+
+    `mode` and `options` of `torch.compile` are accepted and mean nothing here. A graph without
+    anything on tpu goes to inductor.
+    """
+    if not on_tpu(module, inputs):
+        from torch._inductor.compile_fx import compile_fx
+
+        return compile_fx(module, inputs)
+    with torch._functorch.config.patch(donated_buffer=True):
+        return _aot_autograd()(module, inputs)

@@ -1,0 +1,177 @@
+"""A compiled graph: programs for its stages on tpu, single operators for the rest."""
+
+import warnings
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
+
+from torch_tpu import _C
+
+from .run import CannotCapture, plain_operators, run_nodes, source_of
+from .staging import Stage, Staging, is_number, name_of
+
+_told: set[str] = set()
+
+
+def _tell_once(key: str, message: str) -> None:
+    if key not in _told:
+        _told.add(key)
+        warnings.warn(message, stacklevel=3)
+
+
+def nodes_in(argument: object) -> list[Node]:
+    """The nodes of a (nested) argument."""
+    found: list[Node] = []
+    map_arg(argument, found.append)
+    return found
+
+
+class _Program:
+    """A stage on tpu."""
+
+    def __init__(self, module: GraphModule, stage: Stage, name: str, donated: set[Node]) -> None:
+        self.module = module
+        self.stage = stage
+        self.name = name
+        self.tensors = [n for n in stage.inputs if not is_number(n)]
+        self.numbers = [n for n in stage.inputs if is_number(n)]
+        self.donated = [i for i, n in enumerate(self.tensors) if n in donated]
+        self.graphs: dict[tuple, _C.Graph] = {}
+
+    def graph(self, numbers: tuple = ()) -> _C.Graph:
+        """The program for these values of the sizes that vary."""
+        found = self.graphs.get(numbers)
+        if found is None:
+            if len(self.graphs) == 1:
+                _tell_once(
+                    "sizes",
+                    "torch.compile on tpu: a program has fixed shapes, so sizes that vary get a "
+                    "program for each combination; the Python code is not traced again for it. "
+                    "Where sizes change all the time, pad them to a few.",
+                )
+            found = self.graphs[numbers] = _C.Graph(self.name, self._body(numbers), self.donated)
+        return found
+
+    def _body(self, numbers: tuple):
+        def body(placeholders: list[torch.Tensor]) -> list[torch.Tensor]:
+            env = dict(zip(self.tensors, placeholders, strict=True))
+            env.update(zip(self.numbers, numbers, strict=True))
+            with plain_operators():
+                run_nodes(self.module, self.stage.nodes, env, device=self.stage.device)
+            return [env[n] for n in self.stage.outputs]
+
+        return body
+
+
+class Executable:
+    """A graph of ATen operators, ready to run.
+
+    Called with the list of the graph's inputs (tensors, numbers), which it empties; returns the
+    list of its outputs. Programs are captured at the first call with inputs of a kind.
+    """
+
+    def __init__(self, module: GraphModule, name: str, donated: Iterable[int] = ()) -> None:
+        """`donated`: positions of inputs whose buffers the caller will not use again."""
+        self._boxed_call = True  # of the instance: PyTorch's wrappers copy its dictionary
+        self.module = module
+        self.name = name
+        self.placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
+        self.donated = {self.placeholders[i] for i in donated}
+        self.by_itself: set[Node] = set()
+        self._arrange()
+
+    def _arrange(self) -> None:
+        staging = Staging(self.module.graph, self.by_itself)
+        self.results = staging.output.args[0]
+        self.stages = staging.stages
+        self.programs = [
+            stage.device and _Program(self.module, stage, self.name, self.donated)
+            for stage in self.stages
+        ]
+        # The stage that uses a value last; none for what is returned.
+        self.last: dict[Node, int] = {}
+        for i, stage in enumerate(self.stages):
+            self.last.update(dict.fromkeys(stage.inputs, i))
+            for node in stage.nodes:
+                self.last.setdefault(node, i)
+        for node in nodes_in(self.results):
+            self.last.pop(node, None)
+        self.direct = self._direct()
+
+    def _direct(self) -> list[int | None] | None:
+        """Where each output is among those of the program that is all there is; else None."""
+        if len(self.stages) != 1 or self.programs[0] is None:
+            return None
+        stage = self.stages[0]
+        if self.programs[0].tensors != self.placeholders:
+            return None
+        if not all(r is None or r in stage.outputs for r in self.results):
+            return None
+        return [None if r is None else stage.outputs.index(r) for r in self.results]
+
+    def __call__(self, inputs: Sequence) -> list:
+        inputs = inputs if isinstance(inputs, list) else list(inputs)
+        if self.direct is not None and _C.get_eager_mode() != "debug":
+            try:
+                outputs = self.programs[0].graph().run(inputs)
+            except CannotCapture as failure:
+                self._cut_at(failure)
+            else:
+                return [None if i is None else outputs[i] for i in self.direct]
+        env = dict(zip(self.placeholders, inputs, strict=True))
+        inputs.clear()
+        if _C.get_eager_mode() == "debug":
+            # So that what is wrong is found at its operator.
+            self._run_single(self._ordered(), env)
+        else:
+            self._run_stages(env)
+        return [map_arg(r, env.__getitem__) if isinstance(r, Node) else r for r in self.results]
+
+    def _ordered(self) -> list[Node]:
+        skipped = ("placeholder", "output", "get_attr")
+        return [n for n in self.module.graph.nodes if n.op not in skipped]
+
+    def _run_single(self, nodes: Iterable[Node], env: dict) -> None:
+        with plain_operators():
+            run_nodes(self.module, nodes, env)
+
+    def _run_stages(self, env: dict) -> None:
+        done: set[Node] = set()
+        i = 0
+        while i < len(self.stages):
+            stage, program = self.stages[i], self.programs[i]
+            if program is None:
+                self._run_single([n for n in stage.nodes if n not in done], env)
+            elif not done.issuperset(stage.nodes):
+                numbers = tuple(env[n] for n in program.numbers)
+                held = [env.pop(n) if self.last.get(n) == i else env[n] for n in program.tensors]
+                try:
+                    outputs = program.graph(numbers).run(held)
+                except CannotCapture as failure:
+                    env.update(zip(program.tensors, held, strict=True))
+                    self._cut_at(failure)
+                    # What has run stays done: a cut only adds stages from this one on.
+                    i = 0
+                    continue
+                env.update(zip(stage.outputs, outputs, strict=True))
+            for node in stage.nodes:
+                done.add(node)
+                if self.last.get(node) == i:
+                    env.pop(node, None)
+            i += 1
+
+    def _cut_at(self, failure: CannotCapture) -> None:
+        node = failure.node
+        if node in self.by_itself:
+            raise failure.reason
+        self.by_itself.add(node)
+        line = source_of(node)
+        where = f" ({line[0]}:{line[1]})" if line else ""
+        _tell_once(
+            name_of(node.target),
+            f"torch.compile on tpu: {name_of(node.target)}{where} cannot be part of a program: "
+            f"{failure.reason}. It runs by itself, and the graph is cut there.",
+        )
+        self._arrange()

@@ -1,0 +1,104 @@
+"""Runs the nodes of a graph one after another, over real tensors or placeholders."""
+
+import contextlib
+from collections.abc import Callable, Iterable
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
+
+from torch_tpu import _C
+
+from . import higher_order
+from .staging import constants_of
+
+
+class CannotCapture(Exception):
+    """`node` cannot be recorded."""
+
+    def __init__(self, node: Node, reason: BaseException) -> None:
+        super().__init__(str(reason))
+        self.node = node
+        self.reason = reason
+
+
+def _add_line(error: BaseException, node: Node) -> None:
+    """Says which operator of the graph failed, and the line it comes from."""
+    note = f"while running {node.format_node()}"
+    if trace := node.meta.get("stack_trace"):
+        note += f"\nwhich comes from\n{trace.rstrip()}"
+    error.add_note(note)
+
+
+def source_of(node: Node) -> tuple[str, int] | None:
+    """The innermost Python line that a node comes from."""
+    for line in reversed((node.meta.get("stack_trace") or "").splitlines()):
+        line = line.strip()
+        if line.startswith('File "'):
+            file, _, rest = line[6:].partition('", line ')
+            digits = rest.split(",")[0]
+            if digits.isdigit():
+                return file, int(digits)
+    return None
+
+
+@contextlib.contextmanager
+def plain_operators():
+    """Operators do what the graph says: no autograd, no autocast, no modes of the caller."""
+    with torch.no_grad(), torch._C._DisableAutocast():
+        yield
+
+
+def run_nodes(
+    module: GraphModule,
+    nodes: Iterable[Node],
+    env: dict[Node, object],
+    *,
+    device: torch.device | None = None,
+    lines: bool = False,
+    done_with: Callable[[Node], Iterable[Node]] | None = None,
+) -> None:
+    """Computes `nodes` into `env`, which holds what they depend on.
+
+    Under a capture CPU numbers become the device's: `device` replaces the CPU in the arguments of
+    what is computed from them. `lines` records the Python line of each operator. `done_with` names
+    the values that a node is the last one to use. Raises CannotCapture for a node that cannot be
+    recorded.
+    """
+    capturing = _C.capturing()
+    for node in nodes:
+        load = env.__getitem__
+        for source in node.all_input_nodes:
+            if source not in env and source.op == "get_attr":
+                env[source] = constants_of(module, source)
+        args = map_arg(node.args, load)
+        kwargs = map_arg(node.kwargs, load)
+        if device is not None and _on_cpu(kwargs.get("device")):
+            kwargs = {**kwargs, "device": device}
+        if lines and (source := source_of(node)):
+            _C.set_capture_source(*source)
+        try:
+            if isinstance(node.target, torch._ops.HigherOrderOperator):
+                env[node] = higher_order.run(node.target, args, kwargs)
+            elif node.op == "call_function":
+                env[node] = node.target(*args, **kwargs)
+            elif node.op == "call_method":
+                env[node] = getattr(args[0], node.target)(*args[1:], **kwargs)
+            elif node.op == "call_module":
+                env[node] = module.get_submodule(node.target)(*args, **kwargs)
+            else:
+                raise NotImplementedError(f"graph node {node.op}")
+        except CannotCapture:
+            raise
+        except Exception as error:
+            if capturing and _C.capture_aborted():
+                raise CannotCapture(node, error) from error
+            _add_line(error, node)
+            raise
+        if done_with is not None:
+            for source in done_with(node):
+                env.pop(source, None)
+
+
+def _on_cpu(device: object) -> bool:
+    return device is not None and torch.device(device).type == "cpu"
