@@ -75,8 +75,8 @@ def run_nodes(
         kwargs = map_arg(node.kwargs, load)
         if device is not None and _on_cpu(kwargs.get("device")):
             kwargs = {**kwargs, "device": device}
-        if lines and (source := source_of(node)):
-            _C.set_capture_source(*source)
+        if lines:
+            _C.set_capture_source(*(source_of(node) or ("", 0)))
         try:
             if isinstance(node.target, torch._ops.HigherOrderOperator):
                 env[node] = higher_order.run(node.target, args, kwargs)
