@@ -271,7 +271,7 @@ std::vector<Device::Work> Device::InFlight() {
   return works;
 }
 
-void Device::Synchronize() {
+void Device::AwaitLaunched() {
   for (const Work& work : InFlight()) {
     try {
       work.ready->Await();
@@ -280,6 +280,10 @@ void Device::Synchronize() {
       NoteFailureLocked(work, error);
     }
   }
+}
+
+void Device::Synchronize() {
+  AwaitLaunched();
   // What has failed is known now, and is not to be found again.
   InFlight();
   RaiseFailure();

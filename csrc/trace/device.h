@@ -49,6 +49,8 @@ class Device {
   // 0-d value from a bounded cache by (dtype, number).
   ValuePtr Number(const HostNumber& number);
 
+  // Waits for all work enqueued so far; failures in it are raised later.
+  void AwaitLaunched();
   // Waits for all work enqueued so far, then raises the first failure in it, else the first failed
   // check.
   void Synchronize();

@@ -14,7 +14,7 @@ namespace {
 
 int64_t Now() { return std::chrono::steady_clock::now().time_since_epoch().count(); }  // ns
 
-void Pause() {
+void Relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
@@ -118,7 +118,7 @@ void LaunchQueue::Loop() {
       if (Serve()) {
         last = Now();
       } else if (looks % 64 != 0) {
-        Pause();
+        Relax();
       } else {
         if (Now() - last > kLookNanoseconds) break;
         sched_yield();  // to the threads that compute
@@ -132,7 +132,7 @@ void LaunchQueue::Loop() {
 
 void LaunchQueue::HelpOrPause() {
   if (Serve()) return;
-  for (int i = 0; i < 64; ++i) Pause();
+  for (int i = 0; i < 64; ++i) Relax();
   sched_yield();
 }
 
@@ -140,7 +140,7 @@ void LaunchQueue::Await(const Value& value) {
   for (int looks = 1; !value.launched(); ++looks) {
     if (Serve()) continue;
     if (looks % 64 == 0) sched_yield();
-    Pause();
+    Relax();
   }
 }
 
@@ -149,7 +149,7 @@ void LaunchQueue::Drain() {
   for (int looks = 1; head_.load(std::memory_order_acquire) < tail; ++looks) {
     if (Serve()) continue;
     if (looks % 64 == 0) sched_yield();
-    Pause();
+    Relax();
   }
 }
 
@@ -171,6 +171,15 @@ void LaunchQueue::Hold() {
 void LaunchQueue::Release() {
   serving_.exchange(false);
   push_lock_.unlock();
+}
+
+void LaunchQueue::Pause() {
+  while (serving_.exchange(true)) sched_yield();
+}
+
+void LaunchQueue::Resume() {
+  serving_.exchange(false);
+  Serve();  // what was pushed meanwhile
 }
 
 }  // namespace torch_tpu::trace

@@ -56,6 +56,9 @@ class LaunchQueue {
   // Around fork(): nothing is half done in the child.
   void Hold();
   void Release();
+  // While paused nobody serves, and what is pushed waits.
+  void Pause();
+  void Resume();
 
  private:
   static constexpr size_t kCapacity = 128;

@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <string>
 
@@ -119,6 +121,19 @@ void Runtime::DrainQueues() {
   for (const auto& device : devices_) device->queue().Drain();
 }
 
+void Runtime::AwaitLaunched() {
+  if (!started()) return;
+  for (const auto& device : devices_) device->AwaitLaunched();
+}
+
+Runtime::LaunchPause::LaunchPause() {
+  for (const auto& device : Runtime::Get().devices_) device->queue().Pause();
+}
+
+Runtime::LaunchPause::~LaunchPause() {
+  for (const auto& device : Runtime::Get().devices_) device->queue().Resume();
+}
+
 const pjrt::Client& Runtime::client() {
   if (!started()) Start();
   return *client_;
@@ -156,23 +171,54 @@ DiskCache& Runtime::disk_cache() {
   return *cache;
 }
 
+std::shared_ptr<pjrt::Executable> Runtime::FindInMemory(const std::string& key) {
+  std::lock_guard guard(mutex_);
+  const auto found = in_memory_.find(key);
+  return found != in_memory_.end() ? found->second.lock() : nullptr;
+}
+
+void Runtime::KeepInMemory(const std::string& key,
+                           const std::shared_ptr<pjrt::Executable>& executable) {
+  std::lock_guard guard(mutex_);
+  if (in_memory_.size() >= prune_in_memory_at_) {
+    std::erase_if(in_memory_, [](const auto& entry) { return entry.second.expired(); });
+    prune_in_memory_at_ = std::max<size_t>(256, 2 * in_memory_.size());
+  }
+  in_memory_[key] = executable;
+}
+
 Runtime::Compiled Runtime::LoadOrCompile(const std::string& module,
                                          const pjrt::CompileOptions& options) {
-  DiskCache& cache = disk_cache();
-  if (!cache.usable()) return {client_->Compile(module, options), false};
+  const auto start = std::chrono::steady_clock::now();
+  auto seconds_since = [](std::chrono::steady_clock::time_point then) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
+  };
   const std::string key = identity_ + options.Serialize() + "\n" + module;
+  const std::string hash = HashText(key);
+  if (auto executable = FindInMemory(hash)) {
+    return {std::move(executable), CompileSource::kMemory, seconds_since(start), 0};
+  }
+  DiskCache& cache = disk_cache();
   if (const auto serialized = cache.Load(key)) {
     try {
-      return {client_->Deserialize(*serialized), true};
+      std::shared_ptr<pjrt::Executable> executable = client_->Deserialize(*serialized);
+      KeepInMemory(hash, executable);
+      return {std::move(executable), CompileSource::kDisk, seconds_since(start), 0};
     } catch (const pjrt::Error&) {  // compiled and stored anew
     }
   }
-  auto executable = client_->Compile(module, options);
-  try {
-    cache.Store(key, executable->program().Serialize());
-  } catch (const pjrt::Error&) {  // a plugin that cannot serialize
+  const double loading = seconds_since(start);
+  const auto compile_start = std::chrono::steady_clock::now();
+  std::shared_ptr<pjrt::Executable> executable = client_->Compile(module, options);
+  const double compiling = seconds_since(compile_start);
+  KeepInMemory(hash, executable);
+  if (cache.usable()) {
+    try {
+      cache.Store(key, executable->program().Serialize());
+    } catch (const pjrt::Error&) {  // a plugin that cannot serialize
+    }
   }
-  return {std::move(executable), false};
+  return {std::move(executable), CompileSource::kCompiler, loading, compiling};
 }
 
 Runtime::Compiled Runtime::Compile(const std::string& module, ProgramSize size) {

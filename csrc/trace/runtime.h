@@ -8,11 +8,13 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "pjrt/client.h"
 #include "pjrt/discovery.h"
 #include "stablehlo/builder.h"
+#include "trace/compile_log.h"
 #include "trace/device.h"
 #include "trace/disk_cache.h"
 
@@ -35,6 +37,16 @@ class Runtime {
   }
   // Waits until everything queued on any device has been launched.
   void DrainQueues();
+  // Waits until everything launched so far on any device is computed.
+  void AwaitLaunched();
+  // As long as it lives no launch is served on any device.
+  class LaunchPause {
+   public:
+    LaunchPause();
+    ~LaunchPause();
+    LaunchPause(const LaunchPause&) = delete;
+    LaunchPause& operator=(const LaunchPause&) = delete;
+  };
   bool started() const { return ready_.load(std::memory_order_acquire); }
   // Starts the client; throws pjrt::Error, or std::runtime_error in a forked child.
   void Start();
@@ -49,8 +61,9 @@ class Runtime {
   // How much a program computes: small ones are compiled in the cheapest way.
   enum class ProgramSize { kSmall, kLarge };
   struct Compiled {
-    std::shared_ptr<pjrt::Executable> executable;
-    bool from_disk;
+    std::shared_ptr<pjrt::Executable> executable;  // shared with others that have the same module
+    CompileSource source = CompileSource::kCompiler;
+    double loading = 0, compiling = 0;  // seconds
   };
   Compiled Compile(const std::string& module, ProgramSize size);
   // Executables kept on disk, whatever the plugin and the run.
@@ -59,6 +72,8 @@ class Runtime {
  private:
   int RequestedDevices() const;
   pjrt::CompileOptions OptionsFor(ProgramSize size);
+  std::shared_ptr<pjrt::Executable> FindInMemory(const std::string& key);
+  void KeepInMemory(const std::string& key, const std::shared_ptr<pjrt::Executable>& executable);
   Compiled LoadOrCompile(const std::string& module, const pjrt::CompileOptions& options);
   std::mutex mutex_;
   std::atomic<bool> ready_{false};
@@ -67,6 +82,9 @@ class Runtime {
   std::shared_ptr<pjrt::Client> client_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::set<std::string> refused_options_;
+  // Executables that somebody holds, by the hash of module and options.
+  std::unordered_map<std::string, std::weak_ptr<pjrt::Executable>> in_memory_;
+  size_t prune_in_memory_at_ = 256;
   stablehlo::Platform platform_ = stablehlo::Platform::kCpu;
   bool host_dot_ = false;
   std::string identity_;  // what executables depend on besides module and options

@@ -10,6 +10,7 @@ from ._lazy import (
     is_initialized,
 )
 from .amp import get_amp_supported_dtype, is_bf16_supported
+from .compile_log import CompileRecord, compile_log
 from .device import (
     _device_t,
     _DeviceGuard,
@@ -73,6 +74,7 @@ from .streams import (
 )
 
 __all__ = [
+    "CompileRecord",
     "DeferredTpuCallError",
     "Event",
     "OutOfMemoryError",
@@ -81,6 +83,7 @@ __all__ = [
     "can_device_access_peer",
     "clear_fallbacks",
     "compilations",
+    "compile_log",
     "current_device",
     "current_stream",
     "default_generators",

@@ -31,8 +31,10 @@ def set_fallback_policy(policy: str) -> None:
 
 
 def compilations() -> dict[str, Any]:
-    """Programs made so far: `count`, of which `from_disk`, `seconds`, and the `hits` and `misses`
-    of operator calls in the cache of programs in memory."""
+    """Programs asked for so far: `count`, of which `from_disk` and `from_memory` (another operation
+    had the same program), and the `seconds` that took; how many are `loaded` now and how many were
+    `unloaded` to make room; the `hits` and `misses` of operator calls in the cache of programs in
+    memory. `compile_log()` tells of each."""
     return _C.compilations()
 
 
