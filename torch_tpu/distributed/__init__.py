@@ -1,6 +1,7 @@
 """The c10d backend `tpu_dist` (alias `tpu`): PyTorch's distributed layers on tpu tensors."""
 
 import datetime
+import sys
 
 import torch.distributed as dist
 
@@ -14,8 +15,22 @@ def _host_backend(store, rank: int, size: int, timeout: datetime.timedelta):
     return dist.ProcessGroupGloo(store, rank, size, timeout)
 
 
+def _make_default(frame) -> None:
+    """Makes ours the default backend of a process group for which the program has named none.
+
+    PyTorch finds the backend by device, then declares that the default is Gloo wherever it is not
+    NCCL, and whatever asks a group for its default backend (DDP does) fails. Neither the group nor
+    the fact that no name was given is among what a backend is told, but both are in the frame that
+    calls it.
+    """
+    group = frame.f_locals.get("pg")
+    if isinstance(group, dist.ProcessGroup) and frame.f_locals.get("backend") == "undefined":
+        group._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
+
+
 def _create(options, group_options):
     """Makes the backend of one process group; PyTorch calls this on each of its ranks."""
+    _make_default(sys._getframe(1))
     timeout = options.timeout
     if not isinstance(timeout, datetime.timedelta):
         timeout = datetime.timedelta(seconds=timeout)
