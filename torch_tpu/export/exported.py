@@ -1,6 +1,5 @@
 """From programs of `torch.export` to StableHLO."""
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +70,7 @@ def export(
     writing one computation; the device of the module's tensors does not matter.
 
     Raises TypeError or ValueError for what is not such a program, NotImplementedError for one that
-    draws random numbers or needs data of its tensors in Python.
+    draws random numbers, RuntimeError for one with an operator that no program can hold.
     """
     if platform not in ("cpu", "tpu"):
         raise ValueError(f'platform must be "cpu" or "tpu", got {platform!r}')
@@ -94,17 +93,6 @@ def export(
     # Functional, so that what is changed in place is a result of its own.
     program = program.run_decompositions({})
     return _Export(program, platform).run()
-
-
-def _device_moved(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """A copy whose factories make tensors on the tpu."""
-    graph_module = copy.copy(graph_module)
-    graph_module.graph = copy.deepcopy(graph_module.graph)
-    for node in graph_module.graph.nodes:
-        if isinstance(node.kwargs.get("device"), torch.device):
-            node.update_kwarg("device", torch.device("tpu"))
-    graph_module.recompile()
-    return graph_module
 
 
 class _Export:
@@ -146,7 +134,7 @@ class _Export:
         placeholders = self.program.graph.find_nodes(op="placeholder")
         slots = [self.slots[node.name] for node in placeholders]
         written = write(
-            _device_moved(self.program.graph_module),
+            self.program.graph_module,
             [
                 None if slot is None else node.meta["val"]
                 for node, slot in zip(placeholders, slots, strict=True)

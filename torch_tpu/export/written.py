@@ -1,11 +1,11 @@
-"""A graph of ATen operators as a StableHLO module."""
+"""A graph of torch.export as a StableHLO module."""
 
 import dataclasses
 
 import torch
 from torch import fx
 
-from torch_tpu import _C
+from torch_tpu.compile.capture import to_stablehlo
 
 from .program_text import main_types
 
@@ -22,12 +22,22 @@ class Written:
     checks: list[int]
 
 
-def _dense(outputs: list) -> list[torch.Tensor | None]:
-    # A result has the shape of its storage: make that the tensor's own.
-    return [
-        x.clone(memory_format=torch.contiguous_format) if isinstance(x, torch.Tensor) else None
-        for x in outputs
-    ]
+def _make_results_dense(graph: fx.Graph) -> list[fx.Node | None]:
+    """Copies the graph's outputs, because a result of a module has the shape of its tensor's
+    storage. Returns their nodes, None for what is not a tensor."""
+    (output,) = graph.find_nodes(op="output")
+    nodes: list[fx.Node | None] = []
+    with graph.inserting_before(output):
+        for value in output.args[0]:
+            if not isinstance(value, fx.Node):
+                nodes.append(None)
+                continue
+            copy = graph.call_function(
+                torch.ops.aten.clone.default, (value,), {"memory_format": torch.contiguous_format}
+            )
+            nodes.append(copy)
+    output.args = (tuple(nodes),)
+    return nodes
 
 
 def _placeholder_of(node: fx.Node) -> str:
@@ -38,39 +48,29 @@ def _placeholder_of(node: fx.Node) -> str:
 
 
 def write(graph_module: fx.GraphModule, inputs: list, platform: str) -> Written:
-    """Writes the graph for `platform`. `inputs` has a tensor (also a fake one) with the shape and
-    dtype for each placeholder, None for placeholders that nothing uses.
+    """Writes the graph for `platform`, and changes it. `inputs` has a tensor (also a fake one) with
+    the shape and dtype for each placeholder, None for placeholders that nothing uses.
 
-    Raises NotImplementedError if the graph draws random numbers or needs data in Python.
+    Raises NotImplementedError if the graph draws random numbers, RuntimeError if an operator cannot
+    be part of a program.
     """
-    # Nothing is ever written into these, so they take no memory.
-    examples = [
-        torch.empty(x.shape, dtype=x.dtype, device="tpu") if x is not None else None for x in inputs
+    nodes = _make_results_dense(graph_module.graph)
+    dense = [
+        None if x is None else torch.empty(x.shape, dtype=x.dtype, device="meta") for x in inputs
     ]
-    graph = _C.Graph("exported", lambda tensors: _dense(graph_module(*tensors)))
-    with torch.no_grad():
-        written = graph.write(examples, platform)
-    used = [p for p in written["parameters"] if p["used"]]
-    constants = [p for p in used if p["constant"] is not None]
-    if constants:
-        raise NotImplementedError("the program holds a tensor that is not among its constants")
-    if any(p["input"] < 0 for p in used):
+    captured = to_stablehlo(graph_module, dense, platform, name="exported", lines=False)
+    if any(p.random for p in captured.parameters):
         raise NotImplementedError(
             "the program draws random numbers: export the module in eval mode, or without dropout"
         )
-    (output_node,) = graph_module.graph.find_nodes(op="output")
+    if any(p.constant is not None for p in captured.parameters):
+        raise NotImplementedError("the program holds a tensor that is not among its constants")
     outputs: list[int | str | None] = []
-    for node, (_, result) in zip(output_node.args[0], written["outputs"], strict=True):
-        if not isinstance(node, fx.Node):
-            outputs.append(None)
-        elif result < 0:
-            outputs.append(_placeholder_of(node))
-        else:
-            outputs.append(result)
-    first_check, end = len(written["results"]), len(main_types(written["module"])[1])
+    for node, result in zip(nodes, captured.outputs, strict=True):
+        outputs.append(_placeholder_of(node) if node and result is None else result)
     return Written(
-        text=written["module"],
-        inputs=[p["input"] for p in used],
+        text=captured.text,
+        inputs=[p.input for p in captured.parameters],
         outputs=outputs,
-        checks=list(range(first_check, end)),
+        checks=list(range(len(captured.results), len(main_types(captured.text)[1]))),
     )
