@@ -1,6 +1,7 @@
 """torch.tpu.export: modules written as StableHLO, saved, loaded and run."""
 
 import json
+import pathlib
 import subprocess
 import sys
 import zipfile
@@ -362,3 +363,11 @@ def test_without_jaxlib_the_extra_is_named(monkeypatch):
         exported.portable_artifact()
     with pytest.raises(ModuleNotFoundError, match=r"torch-tpu\[export\]"):
         torch.tpu.export.load(b"ML\xefR....")
+
+
+def test_the_example_runs(tmp_path):
+    example = pathlib.Path(__file__).parents[2] / "examples" / "export.py"
+    done = subprocess.run(
+        [sys.executable, example, tmp_path], check=True, capture_output=True, text=True
+    )
+    assert "of 8 images" in done.stdout and (tmp_path / "classifier.mlir").exists()
