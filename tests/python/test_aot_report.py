@@ -66,10 +66,12 @@ def test_report_of_a_program_that_fits(compiled):
     assert report.argument_bytes_by_role == {"input": rows, "parameter": weight}
     assert report.argument_bytes < report.peak_bytes <= report.required_bytes
     assert report.flops == pytest.approx(2 * 2 * 4096 * 1024 * 1024, rel=0.01)
+    # The rows are read and the result is written; the weight is read once or twice and written.
+    assert 18 * MIB <= report.hbm_traffic <= 64 * MIB
     assert report.bytes_accessed > report.argument_bytes
     assert report.estimated_cycles > 10_000
     assert report.estimated_seconds == report.estimated_cycles / 1.5e9
-    assert report.arithmetic_intensity == report.flops / report.bytes_accessed
+    assert report.arithmetic_intensity == report.flops / report.hbm_traffic
     compute = report.arithmetic_intensity >= 197e12 / 819e9
     assert report.bound == ("compute" if compute else "memory bandwidth")
     assert report.host_bytes["compiler"] > 50 * MIB
@@ -81,7 +83,7 @@ def test_buffers_at_the_peak(compiled):
     buffers = {b.name: b for b in report.buffers}
     assert (buffers["x"].bytes, buffers["x"].category) == (8 * MIB, "argument")
     assert (buffers["w"].shape, buffers["w"].padding) == ("bf16[1024,1024]", 1)
-    assert sum(b.bytes for b in report.buffers) == report.peak_bytes
+    assert sum(b.bytes * b.count for b in report.buffers) == report.peak_bytes
     computed = [b for b in report.buffers if b.category != "argument" and b.bytes >= MIB]
     assert computed and all(re.fullmatch(r"model\.py:4[3-7]", b.source) for b in computed)
     timeline = report.timeline

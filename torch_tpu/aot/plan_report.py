@@ -24,11 +24,12 @@ class ProgramValue:
 
 @dataclasses.dataclass
 class Buffer:
-    """A buffer that is live when most memory is in use."""
+    """A buffer that is live when most memory is in use, or several that are alike."""
 
     name: str  # the argument's, else the compiler's for the instruction that computes it
     category: str  # argument, output, temporary
-    bytes: int  # with the padding of its layout
+    count: int  # buffers alike, of the layers of a model; then `name` has "*" for their numbers
+    bytes: int  # of one, with the padding of its layout
     shape: str  # "bf16[8,128]"
     layout: str  # "{1,0:T(8,128)(2,1)}"
     padding: float | None  # bytes / bytes of its elements
@@ -72,11 +73,14 @@ class PlanReport:
     peak_bytes: int | None = None  # live at the peak of the schedule
     compiler_peak_bytes: int | None = None  # the compiler's own figure for that
     argument_bytes_by_role: dict[str, int] = dataclasses.field(default_factory=dict)
-    buffers: list[Buffer] = dataclasses.field(default_factory=list)  # at the peak, largest first
+    buffers: list[Buffer] = dataclasses.field(
+        default_factory=list
+    )  # at the peak, those that take most first
     timeline: Timeline | None = None
     # Work. Only of a program that compiled.
     flops: float | None = None
-    bytes_accessed: float | None = None  # by all instructions, in all memories
+    bytes_accessed: float | None = None  # the compiler's count: by instructions, in all memories
+    hbm_traffic: int | None = None  # bytes moved to and from high-bandwidth memory
     estimated_cycles: int | None = None  # single instructions added up, copies not among them
     unknown_loops: int = 0  # loops counted once, their trip count being unknown
     # Cost of planning.
@@ -117,10 +121,10 @@ class PlanReport:
 
     @property
     def arithmetic_intensity(self) -> float | None:
-        """Operations for each byte that instructions read or write."""
-        if not self.flops or not self.bytes_accessed:
+        """Operations for each byte that is moved to or from high-bandwidth memory."""
+        if self.flops is None or not self.hbm_traffic:
             return None
-        return self.flops / self.bytes_accessed
+        return self.flops / self.hbm_traffic
 
     @property
     def estimated_seconds(self) -> float | None:
@@ -129,19 +133,19 @@ class PlanReport:
 
     @property
     def roofline_seconds(self) -> float | None:
-        """A lower bound from the published rates: operations at the peak rate of bfloat16, or bytes
-        at the memory's bandwidth, whichever takes longer."""
-        if self.flops is None or self.bytes_accessed is None:
+        """A lower bound from the published rates: operations at the peak rate of bfloat16, or the
+        traffic at the memory's bandwidth, whichever takes longer."""
+        if self.flops is None or self.hbm_traffic is None:
             return None
         chip = self.chip
-        return max(self.flops / chip.peak_flops, self.bytes_accessed / chip.hbm_bandwidth)
+        return max(self.flops / chip.peak_flops, self.hbm_traffic / chip.hbm_bandwidth)
 
     @property
     def bound(self) -> str | None:
         """What takes longer at the published rates, "compute" or "memory bandwidth"."""
         intensity = self.arithmetic_intensity
         if intensity is None:
-            return None if self.bytes_accessed is None else "memory bandwidth"
+            return None
         return "compute" if intensity >= self.chip.ridge else "memory bandwidth"
 
     def as_dict(self) -> dict:

@@ -18,10 +18,13 @@ from .compiler import compile_in_detail
 from .plan_report import KEPT_BUFFERS, TIMELINE_POINTS, Buffer, PlanReport, ProgramValue, Timeline
 from .report import Status
 from .topology import resolve_topology
+from .traffic import memory_traffic
 
 FORMAT = 1
 _MANIFEST, _EXECUTABLE = "manifest.json", "executable"
 _NEEDED = re.compile(r"\(([\d.]+)([KMGT]?)\) exceeds available HBM \(([\d.]+)([KMGT]?)\)")
+_LAYER = re.compile(r"\.\d+\.")
+_NUMBER = re.compile(r"[.\d]+$")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -113,31 +116,37 @@ def _split_shape(shape: str) -> tuple[str, str]:
 def _buffers(
     profile: liveness.Profile, module: hlo.Module | None, inputs: Sequence[ProgramValue]
 ) -> list[Buffer]:
+    """Those that take most of the peak. Buffers alike in all but the number of a layer are one."""
     origins = hlo.origins(module) if module else {}
-    buffers = []
-    for live in profile.buffers[:KEPT_BUFFERS]:
+    groups: dict[tuple, Buffer] = {}
+    for live in profile.buffers:
         instruction = live.name.partition("{")[0]
         operator, source = origins.get(instruction, ("", ""))
-        name = instruction
-        if live.parameter is not None:
-            operator = ""
-            if live.parameter < len(inputs):
-                name = inputs[live.parameter].name
-        elements = liveness.unpadded_bytes(live.shape)
         shape, layout = _split_shape(live.shape)
-        buffers.append(
-            Buffer(
-                name=name,
-                category=live.category,
-                bytes=live.bytes,
-                shape=shape,
-                layout=layout,
-                padding=live.bytes / elements if elements else None,
-                operator=operator,
-                source=source,
-            )
+        if live.parameter is not None and live.parameter < len(inputs):
+            name, operator, source = inputs[live.parameter].name, "", ""
+            alike = _LAYER.sub(".*.", name)
+        else:
+            name = instruction
+            alike = "" if operator or source else _NUMBER.sub("", name)
+        key = (live.category, live.bytes, shape, layout, alike, operator, source)
+        if key in groups:
+            groups[key].count += 1
+            groups[key].name = alike or name
+            continue
+        elements = liveness.unpadded_bytes(live.shape)
+        groups[key] = Buffer(
+            name=name,
+            category=live.category,
+            count=1,
+            bytes=live.bytes,
+            shape=shape,
+            layout=layout,
+            padding=live.bytes / elements if elements else None,
+            operator=operator,
+            source=source,
         )
-    return buffers
+    return sorted(groups.values(), key=lambda b: -b.bytes * b.count)[:KEPT_BUFFERS]
 
 
 def _timeline(profile: liveness.Profile) -> Timeline:
@@ -241,6 +250,7 @@ def compile_text(
                 compiler_peak_bytes=answer.get("peak_bytes"),
                 flops=answer.get("flops"),
                 bytes_accessed=answer.get("bytes_accessed"),
+                hbm_traffic=memory_traffic(module) if module else None,
                 estimated_cycles=cycles.total,
                 unknown_loops=cycles.unknown_loops,
             )

@@ -66,7 +66,12 @@ def figures(report: PlanReport) -> list[tuple[str, str, str]]:
         )
         rows += [
             ("operations", format_number(report.flops), ""),
-            ("bytes accessed", format_bytes(report.bytes_accessed), "by all instructions"),
+            (
+                "bytes accessed",
+                format_bytes(report.bytes_accessed),
+                "the compiler's count: by all instructions, in all memories",
+            ),
+            ("  of the device's memory", format_bytes(report.hbm_traffic), "read and written"),
             (
                 "arithmetic intensity",
                 format_number(report.arithmetic_intensity),
@@ -126,13 +131,15 @@ def renderable(report: PlanReport) -> Group:
     parts.append(table)
     if report.buffers:
         buffers = Table(title="largest buffers at the peak", title_justify="left", box=None)
-        buffers.add_column("bytes", justify="right", no_wrap=True)
+        for name in ("bytes", "buffers"):
+            buffers.add_column(name, justify="right", no_wrap=True)
         for name in ("kind", "shape", "what", "line"):
             buffers.add_column(name, overflow="fold")
         for b in report.buffers[:SHOWN_BUFFERS]:
             padding = f" ({b.padding:.1f}x padded)" if (b.padding or 1) >= 1.5 else ""
             what = b.name if b.category == "argument" else b.operator or b.name
-            cells = (format_bytes(b.bytes), b.category, b.shape + padding, what, b.source)
+            total, count = format_bytes(b.bytes * b.count), str(b.count)
+            cells = (total, count, b.category, b.shape + padding, what, b.source)
             buffers.add_row(*(Text(cell) for cell in cells))
         parts.append(buffers)
     parts += [Text("→ " + sentence, style="bold") for sentence in report.advice]

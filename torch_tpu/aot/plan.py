@@ -1,0 +1,125 @@
+"""From a PyTorch module to what the TPU compiler says of it."""
+
+import contextlib
+import dataclasses
+import resource
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .plan_report import ProgramValue
+from .program import CompiledProgram, compile_text
+from .topology import resolve_topology
+from .trace import AdamW, Recorded, record_call, record_training_step
+
+
+def _lowered(recorded: Recorded, name: str) -> tuple[str, list[ProgramValue], list[ProgramValue]]:
+    """StableHLO of a recorded graph, and what its arguments and results are."""
+    from torch_tpu.compile.capture import to_stablehlo
+
+    captured = to_stablehlo(
+        recorded.module,
+        recorded.example_inputs,
+        platform="tpu",
+        donate=recorded.donate,
+        name=name,
+    )
+    inputs = []
+    for parameter in captured.parameters:
+        if parameter.input is not None:
+            inputs.append(recorded.inputs[parameter.input])
+        else:
+            role = "generator" if parameter.random else "constant"
+            dtype = str(parameter.dtype).removeprefix("torch.")
+            inputs.append(
+                ProgramValue(parameter.random or "constant", dtype, list(parameter.shape), role)
+            )
+    outputs = [
+        ProgramValue("", str(dtype).removeprefix("torch."), list(shape), "output")
+        for dtype, shape in captured.results
+    ]
+    for value, result in zip(recorded.outputs, captured.outputs, strict=True):
+        if result is not None:
+            outputs[result] = dataclasses.replace(value)
+    for position, result in captured.mutations:
+        outputs[result] = dataclasses.replace(recorded.inputs[position], role="updated")
+    return captured.text, inputs, outputs
+
+
+@contextlib.contextmanager
+def _training(model: torch.nn.Module, training: bool):
+    before = {module: module.training for module in model.modules()}
+    model.train(training)
+    try:
+        yield
+    finally:
+        for module, mode in before.items():
+            module.training = mode
+
+
+def compile(
+    model: torch.nn.Module,
+    args: Sequence = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    topology: str = "v5e:1x1",
+    train: bool | AdamW = False,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    donate: bool = True,
+    name: str | None = None,
+    timeout: float = 600.0,
+    dump_hlo: str | Path | None = None,
+    dump_stablehlo: str | Path | None = None,
+) -> CompiledProgram:
+    """Compiles a call of `model` for one TPU of `topology`, without a TPU and without its weights.
+
+    `args` and `kwargs` are what the model is called with. Of their tensors and of the model's
+    parameters and buffers only shape and dtype count; they may be on "meta". Tensors inside of
+    objects (a Transformers `StaticCache`) are inputs as well, and those that the call writes to
+    are also outputs, in place with `donate`. `train` compiles a training step instead: forward,
+    backward and AdamW in one program that updates parameters and optimizer states in place; the
+    model is in training mode for it, and `loss` makes the scalar of what it returns (default: its
+    `loss`). `dump_hlo` and `dump_stablehlo` are files for the optimized program and for what was
+    compiled. `timeout` is for the compiler, in seconds.
+
+    Returns the program with its report. Running out of memory is a report like another. Raises
+    ValueError for a topology that does not exist and for a training step without a scalar loss,
+    ModuleNotFoundError without libtpu, RuntimeError for an operator that cannot be compiled.
+    """
+    resolve_topology(topology)
+    kwargs = dict(kwargs or {})
+    start = time.monotonic()
+    with _training(model, model.training if train is False else True):
+        if train is False:
+            recorded = record_call(model, args, kwargs, donate=donate)
+        else:
+            recorded = record_training_step(
+                model,
+                args,
+                kwargs,
+                optimizer=train if isinstance(train, AdamW) else None,
+                donate=donate,
+                **({"loss": loss} if loss else {}),
+            )
+    name = name or type(model).__name__
+    text, inputs, outputs = _lowered(recorded, name)
+    seconds = time.monotonic() - start
+    if dump_stablehlo is not None:
+        Path(dump_stablehlo).write_text(text)
+    program = compile_text(
+        text,
+        topology,
+        name=name,
+        inputs=inputs,
+        outputs=outputs,
+        timeout=timeout,
+        dump_hlo=dump_hlo,
+    )
+    program.report.trace_seconds = seconds
+    # Of this process so far, in KiB.
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    program.report.host_bytes = {"tracing": peak, **program.report.host_bytes}
+    return program
