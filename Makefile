@@ -3,6 +3,7 @@
 #   make build   the extension, again after an edit        make lint   formatting and style
 #   make bench   the measurements under benchmarks/        make clean  remove what was built
 #   make fuzz    random programs on both devices           make numerics  docs/numerics.md
+#   make jax-compare   our programs against JAX's, by the TPU's compiler; writes docs/jax.md
 #   make operators    docs/operators.md                    make tpu-modules  what it says of the TPU
 #   make test-plugins   the core of the tests on other PJRT plugins
 #   make test-full      every operator, about an hour; writes docs/test-full.md
@@ -144,6 +145,17 @@ bench: build $(VENV)/demo.stamp $(VENV)/models.stamp $(BUILD)/pjrt_floor
 
 numerics: build
 	$(BIN)/python benchmarks/numerics.py
+
+# The same models in JAX, by the TPU's compiler; JAX lives in an environment of its own. Writes
+# docs/jax.md; exits with 1 if JAX's programs are better.
+$(BUILD)/jax.stamp:
+	@$(PYTHON) -m venv $(BUILD)/jax
+	@$(BUILD)/jax/bin/python -m pip install --disable-pip-version-check -q jax==0.10.2
+	@touch $@
+
+.PHONY: jax-compare
+jax-compare: build $(VENV)/tpu.stamp $(BUILD)/jax.stamp
+	$(BIN)/python benchmarks/jax_compare.py --jax $(BUILD)/jax/bin/python --page docs/jax.md $(JAX_ARGS)
 
 clean:
 	rm -rf $(BUILD) torch_tpu/_C.so
