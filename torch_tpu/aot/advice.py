@@ -73,14 +73,12 @@ def advise(report: PlanReport) -> list[str]:
             f"Outputs that take no argument's place are the largest part, {format_bytes(results)}: "
             "donate the arguments they replace (donate=...), or return less."
         )
-    padded = [
-        b for b in report.buffers if (b.padding or 1) >= 2 and b.bytes * b.count >= 0.05 * hbm
-    ]
+    padded = [b for b in report.buffers if (b.padding or 1) >= 2 and b.total >= 0.05 * hbm]
     if padded:
-        worst = max(padded, key=lambda b: b.bytes * b.count)
+        worst = max(padded, key=lambda b: b.total)
         advice.append(
             f"{worst.name} {worst.shape} takes {worst.padding:.1f} times the memory of its "
-            f"elements ({format_bytes(worst.bytes * worst.count)}): the last two dimensions are padded to whole "
+            f"elements ({format_bytes(worst.total)}): the last two dimensions are padded to whole "
             "tiles, keep small ones out of the last place."
         )
     larger = [c.generation for c in CHIPS.values() if c.hbm_bytes >= required and c.hbm_bytes > hbm]

@@ -120,13 +120,13 @@ def page(report: PlanReport) -> str:
     parts.append("</table>")
     if report.buffers:
         parts.append(
-            "<h2>Largest buffers at the peak</h2><table><tr><th>bytes</th><th>buffers</th><th>kind</th>"
-            "<th>shape</th><th>name</th><th>operator</th><th>line</th></tr>"
+            "<h2>Largest buffers at the peak</h2><table><tr><th>bytes</th>"
+            "<th>buffers</th><th>kind</th><th>shape</th><th>name</th><th>operator</th><th>line</th></tr>"
         )
         for b in report.buffers:
             padding = f"; {b.padding:.1f}x padded" if (b.padding or 1) >= 1.5 else ""
             parts.append(
-                f'<tr><td class="n">{format_bytes(b.bytes * b.count)}</td>'
+                f'<tr><td class="n">{format_bytes(b.total)}</td>'
                 f'<td class="n">{b.count}</td><td>{escape(b.category)}</td>'
                 f"<td><code>{escape(b.shape)}</code>"
                 f'<span class="note"> {escape(b.layout + padding)}</span></td>'

@@ -36,6 +36,10 @@ class Buffer:
     operator: str  # "" if unknown
     source: str  # the Python line, "model.py:12", "" if unknown
 
+    @property
+    def total(self) -> int:
+        return self.bytes * self.count
+
 
 @dataclasses.dataclass
 class Timeline:
@@ -73,9 +77,8 @@ class PlanReport:
     peak_bytes: int | None = None  # live at the peak of the schedule
     compiler_peak_bytes: int | None = None  # the compiler's own figure for that
     argument_bytes_by_role: dict[str, int] = dataclasses.field(default_factory=dict)
-    buffers: list[Buffer] = dataclasses.field(
-        default_factory=list
-    )  # at the peak, those that take most first
+    # Most bytes first, at the peak.
+    buffers: list[Buffer] = dataclasses.field(default_factory=list)
     timeline: Timeline | None = None
     # Work. Only of a program that compiled.
     flops: float | None = None
@@ -86,6 +89,7 @@ class PlanReport:
     # Cost of planning.
     trace_seconds: float | None = None
     compile_seconds: float | None = None
+    compile_cpu_seconds: float | None = None  # None if the compiler was stopped or ended itself
     host_bytes: dict[str, int] = dataclasses.field(default_factory=dict)  # peak, by process
     inputs: list[ProgramValue] = dataclasses.field(default_factory=list)
     outputs: list[ProgramValue] = dataclasses.field(default_factory=list)

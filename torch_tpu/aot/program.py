@@ -146,7 +146,7 @@ def _buffers(
             operator=operator,
             source=source,
         )
-    return sorted(groups.values(), key=lambda b: -b.bytes * b.count)[:KEPT_BUFFERS]
+    return sorted(groups.values(), key=lambda b: -b.total)[:KEPT_BUFFERS]
 
 
 def _timeline(profile: liveness.Profile) -> Timeline:
@@ -227,6 +227,7 @@ def compile_text(
             compiler=" ".join(answer.get("compiler", "").split()),
             hbm_bytes=_available(answer.get("message", "")) or chip_of(topology).hbm_bytes,
             compile_seconds=answer["seconds"],
+            compile_cpu_seconds=answer.get("cpu_seconds"),
             host_bytes={"compiler": answer["host_bytes"]} if "host_bytes" in answer else {},
             inputs=list(inputs),
             outputs=list(outputs),

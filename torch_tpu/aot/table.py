@@ -97,7 +97,9 @@ def figures(report: PlanReport) -> list[tuple[str, str, str]]:
         ]
     if report.trace_seconds is not None:
         rows.append(("traced in", format_seconds(report.trace_seconds), ""))
-    rows.append(("compiled in", format_seconds(report.compile_seconds), report.compiler))
+    cpu = report.compile_cpu_seconds
+    spent = "" if cpu is None else f"{format_seconds(cpu)} of a processor; "
+    rows.append(("compiled in", format_seconds(report.compile_seconds), spent + report.compiler))
     if report.host_bytes:
         hosts = ", ".join(f"{name} {format_bytes(n)}" for name, n in report.host_bytes.items())
         rows.append(("host memory", format_bytes(max(report.host_bytes.values())), hosts))
@@ -138,7 +140,7 @@ def renderable(report: PlanReport) -> Group:
         for b in report.buffers[:SHOWN_BUFFERS]:
             padding = f" ({b.padding:.1f}x padded)" if (b.padding or 1) >= 1.5 else ""
             what = b.name if b.category == "argument" else b.operator or b.name
-            total, count = format_bytes(b.bytes * b.count), str(b.count)
+            total, count = format_bytes(b.total), str(b.count)
             cells = (total, count, b.category, b.shape + padding, what, b.source)
             buffers.add_row(*(Text(cell) for cell in cells))
         parts.append(buffers)

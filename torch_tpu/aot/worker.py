@@ -63,11 +63,13 @@ def main() -> None:
                 options = [tuple(option) for option in request["options"]]
                 topologies[key] = _C.Topology(request["plugin"], key, options)
             text = Path(request["file"]).read_text()
+            cpu_start = time.process_time()
             answer = compile_one(
                 topologies[key], text, request.get("dump"), request.get("executable")
             )
             if request.get("about_compiler"):
                 answer["compiler"] = topologies[key].platform_version
+                answer["cpu_seconds"] = time.process_time() - cpu_start
                 # Of this process, in KiB.
                 answer["host_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         except Exception as error:
