@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch.fx import GraphModule
 
-from .executable import Executable
+from .artifact import CompiledGraph
 
 _numbers = itertools.count()
 
@@ -27,26 +27,27 @@ def on_tpu(module: GraphModule, inputs: Sequence) -> bool:
     return False
 
 
-def _compile_forward(module: GraphModule, inputs: Sequence) -> Executable:
-    return Executable(module, f"compiled_{next(_numbers)}")
+def _compile_forward(module: GraphModule, inputs: Sequence) -> CompiledGraph:
+    return CompiledGraph.of(module, f"compiled_{next(_numbers)}")
 
 
-def _compile_backward(module: GraphModule, inputs: Sequence) -> Executable:
+def _compile_backward(module: GraphModule, inputs: Sequence) -> CompiledGraph:
     # Activations that only the backward pass holds.
     context = torch._guards.TracingContext.try_get()
     metadata = context.fw_metadata if context is not None else None
     donated = getattr(metadata, "bw_donated_idxs", None) or ()
-    return Executable(module, f"compiled_{next(_numbers)}_backward", donated)
+    return CompiledGraph.of(module, f"compiled_{next(_numbers)}_backward", tuple(donated))
 
 
 def _aot_autograd() -> Callable:
     from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     return aot_autograd(
-        fw_compiler=_compile_forward,
-        bw_compiler=_compile_backward,
-        inference_compiler=_compile_forward,
+        fw_compiler=SerializableAOTDispatchCompiler(CompiledGraph, _compile_forward),
+        bw_compiler=SerializableAOTDispatchCompiler(CompiledGraph, _compile_backward),
+        inference_compiler=SerializableAOTDispatchCompiler(CompiledGraph, _compile_forward),
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )
@@ -62,5 +63,12 @@ def tpu(module: GraphModule, inputs: Sequence, **options) -> Callable:
         from torch._inductor.compile_fx import compile_fx
 
         return compile_fx(module, inputs)
-    with torch._functorch.config.patch(donated_buffer=True):
+    with torch._functorch.config.patch(
+        donated_buffer=True,
+        # Entries of AOTAutograd's cache hold our artifacts, rather than keys of inductor's. They are
+        # written once the backward pass is there, so it may not wait for its first use, outside of
+        # this block; that costs little, since programs are captured when they first run.
+        bundled_autograd_cache=True,
+        force_non_lazy_backward_lowering=True,
+    ):
         return _aot_autograd()(module, inputs)
