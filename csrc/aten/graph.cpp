@@ -13,6 +13,7 @@
 #include "aten/host_number.h"
 #include "aten/storage.h"
 #include "aten/tensor_signature.h"
+#include "lowering/host_dot.h"
 #include "trace/runtime.h"
 #include "trace/trace.h"
 
@@ -487,6 +488,7 @@ Graph::Written Graph::Write(std::vector<at::Tensor> all, stablehlo::Platform pla
   const auto variant = Capture(inputs);
   TORCH_CHECK(variant->operation, name_, ": there is nothing to compute");
   const trace::Operation& operation = *variant->operation;
+  const lowering::NoHostCalls elsewhere;
   Written written;
   written.module = Guarded([&] { return operation.Module(platform); }, name_);
   const std::vector<bool> uses = Guarded([&] { return operation.Uses(platform); }, name_);

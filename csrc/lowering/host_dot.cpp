@@ -13,6 +13,8 @@ using namespace stablehlo;  // NOLINT: rules read like the mathematics
 // Above this many operations XLA:CPU's thread pool is faster than one thread without its latency.
 constexpr int64_t kMostOperations = 1'000'000;
 
+thread_local bool host_calls_allowed = true;
+
 using Order = std::vector<int64_t>;
 
 int64_t Size(Value x, const Order& dims) {
@@ -60,8 +62,11 @@ Matrices AsMatrices(Value x, const Order& batch, const Order& first, const Order
 
 }  // namespace
 
+NoHostCalls::NoHostCalls() : before_(host_calls_allowed) { host_calls_allowed = false; }
+NoHostCalls::~NoHostCalls() { host_calls_allowed = before_; }
+
 std::optional<Value> HostDot(const Call& c, Value a, Value b, const DotDims& dims) {
-  if (!c.spec().host_dot || c.on_tpu()) return std::nullopt;
+  if (!c.spec().host_dot || !host_calls_allowed || c.on_tpu()) return std::nullopt;
   if (a.dtype() != DType::kF32 || b.dtype() != DType::kF32) return std::nullopt;
   const Order a_free = FreeDims(a, dims.lhs_batch, dims.lhs_contract);
   const Order b_free = FreeDims(b, dims.rhs_batch, dims.rhs_contract);

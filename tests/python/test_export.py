@@ -100,6 +100,10 @@ def test_the_models_device_does_not_matter():
     assert torch.tpu.export.export(model.to("tpu"), (x.to("tpu"),)).text == text
 
 
+def test_the_text_calls_nothing_of_this_process():
+    assert "custom_call" not in torch.tpu.export.export(Mlp(), (torch.randn(2, 6),)).text
+
+
 def test_parameters_are_arguments():
     model = Mlp()
     exported = torch.tpu.export.export(model, (torch.randn(2, 6),))
