@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "aten/control_flow.h"
 #include "aten/errors.h"
 #include "aten/graph.h"
 #include "aten/storage.h"
@@ -112,6 +113,12 @@ void BindGraph(py::module_& m) {
              }
              return ToList(std::move(outputs));
            })
+      .def("prepare",
+           [](Graph& graph, py::list inputs) {
+             std::vector<at::Tensor> tensors = ToTensors(inputs);
+             py::gil_scoped_release release;
+             graph.Prepare(std::move(tensors));
+           })
       .def("write",
            [](Graph& graph, py::list inputs, const std::string& platform) {
              const auto wanted = PlatformFromName(platform);
@@ -136,6 +143,24 @@ void BindGraph(py::module_& m) {
   m.def("set_capture_random_state", [](const std::optional<at::Tensor>& state) {
     aten::DrawCapturedFrom(state ? *state : at::Tensor());
   });
+  m.def("abort_capture", [](const std::string& why) { trace::Trace::Abort(why); });
+  // Branches and loops in what this thread captures; see aten/control_flow.h. Bodies take and
+  // return lists of tensors and None.
+  m.def("record_cond", [](const at::Tensor& predicate, py::function on_true, py::function on_false,
+                          py::sequence operands) {
+    return ToList(aten::RecordCond(predicate, BodyOf(std::move(on_true)),
+                                   BodyOf(std::move(on_false)), ToTensors(operands)));
+  });
+  m.def("record_while",
+        [](py::function condition, py::function body, py::sequence carried, py::sequence operands) {
+          return ToList(aten::RecordWhile(BodyOf(std::move(condition)), BodyOf(std::move(body)),
+                                          ToTensors(carried), ToTensors(operands)));
+        });
+  m.def("record_scan",
+        [](py::function body, py::sequence carried, py::sequence xs, py::sequence operands) {
+          return ToList(aten::RecordScan(BodyOf(std::move(body)), ToTensors(carried), ToTensors(xs),
+                                         ToTensors(operands)));
+        });
   m.def("set_capture_source", [](std::string file, int line) {
     if (trace::Trace* capture = trace::Trace::Current()) {
       capture->SetSource({std::move(file), line});

@@ -50,7 +50,9 @@ std::shared_ptr<Operation> AdvanceOperation(const Type* type, uint64_t by) {
 
 Trace* Trace::Current() { return current_trace; }
 void Trace::Abort(const std::string& why) {
-  if (current_trace != nullptr) current_trace->aborted_ = true;
+  for (Trace* trace = current_trace; trace != nullptr; trace = trace->enclosing_) {
+    trace->aborted_ = true;
+  }
   throw CaptureAborted(why);
 }
 Trace::Scope::Scope(Trace* trace) : previous_(current_trace) { current_trace = trace; }
@@ -65,12 +67,20 @@ ValuePtr Trace::Placeholder(const Type* type) {
                                     static_cast<int>(placeholders_.size()) - 1);
 }
 
+ValuePtr Trace::Import(const ValuePtr& value) {
+  if (enclosing_ == nullptr) Abort("a value of another capture is used");
+  const ValuePtr outer = value->trace() == enclosing_ ? value : enclosing_->Import(value);
+  for (const Imported& known : imported_) {
+    if (known.outer == outer) return known.placeholder;
+  }
+  imported_.push_back({outer, Placeholder(outer->type())});
+  return imported_.back().placeholder;
+}
+
 std::vector<ValuePtr> Trace::Record(std::shared_ptr<Operation> operation,
                                     std::vector<ValuePtr> inputs) {
-  for (const ValuePtr& input : inputs) {
-    if (input && input->pending() && input->trace() != this) {
-      Abort("a value of another capture is used in " + operation->name());
-    }
+  for (ValuePtr& input : inputs) {
+    if (input && input->pending() && input->trace() != this) input = Import(input);
   }
   std::vector<ValuePtr> results;
   const int node = static_cast<int>(nodes_.size());
@@ -109,6 +119,9 @@ std::shared_ptr<Operation> Trace::Close(std::string name, const std::vector<Valu
   std::unordered_map<const Value*, int> captured;
   auto source_of = [&](const ValuePtr& value) -> Source {
     if (!value) return {};
+    if (value->pending() && value->trace() != this) {
+      return {Source::Kind::kPlaceholder, 0, Import(value)->index(), {}};
+    }
     if (value->pending()) {
       if (value->node() < 0) return {Source::Kind::kPlaceholder, 0, value->index(), {}};
       return {Source::Kind::kNode, value->node(), value->index(), {}};

@@ -36,7 +36,10 @@ struct Node {
 // recording is serialized by the caller that installed it.
 class Trace {
  public:
-  explicit Trace(Device* device) : device_(device) {}
+  // `enclosing`: a trace that is being recorded too, in which this one is to be a part of a node.
+  // Its values may be used here; they become placeholders (`imported`).
+  explicit Trace(Device* device, Trace* enclosing = nullptr)
+      : device_(device), enclosing_(enclosing) {}
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
@@ -45,6 +48,11 @@ class Trace {
   // Appends a node; its results are pending values.
   std::vector<ValuePtr> Record(std::shared_ptr<Operation> operation, std::vector<ValuePtr> inputs);
   size_t size() const { return nodes_.size(); }
+  // The values of the enclosing trace that were used, and the placeholders that stand for them.
+  struct Imported {
+    ValuePtr outer, placeholder;
+  };
+  const std::vector<Imported>& imported() const { return imported_; }
   // The line that nodes recorded from now on come from.
   void SetSource(SourceLine source) { source_ = std::move(source); }
 
@@ -57,8 +65,10 @@ class Trace {
   void DrawRandomFrom(ValuePtr seed, ValuePtr offset);
   // Numbers that one run of the trace draws from the generator.
   uint64_t draws() const { return draws_; }
-  // Whether the generator's seed and offset are the last two placeholders.
+  // Whether there are placeholders for the generator's seed and offset: `random_index()`, and the
+  // one after it. They are the last two, unless values of an enclosing trace were used after them.
   bool random() const { return seed_ != nullptr; }
+  int random_index() const { return seed_->index(); }
 
   // The whole trace as one operation: parameters are the placeholders, then `closed_over()`.
   // `aliases` (placeholder, output) and `donated` (placeholders) as for Operation.
@@ -70,8 +80,9 @@ class Trace {
 
   // The trace this thread records into, or nullptr.
   static Trace* Current();
-  // Gives up what this thread captures: marks it and throws CaptureAborted. The mark is what
-  // counts, for on its way through Python the exception loses its type.
+  // Gives up what this thread captures: marks it, with the traces that enclose it, and throws
+  // CaptureAborted. The mark is what counts, for on its way through Python the exception loses its
+  // type.
   [[noreturn]] static void Abort(const std::string& why);
   bool aborted() const { return aborted_; }
   class Scope {
@@ -84,9 +95,14 @@ class Trace {
   };
 
  private:
+  // The placeholder that stands for a value of an enclosing trace.
+  ValuePtr Import(const ValuePtr& value);
+
   Device* const device_;
+  Trace* const enclosing_;
   std::vector<const Type*> placeholders_;
   std::vector<Node> nodes_;
+  std::vector<Imported> imported_;
   std::vector<ValuePtr> closed_over_;
   SourceLine source_;
   bool random_allowed_ = false;

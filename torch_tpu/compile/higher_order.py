@@ -20,7 +20,10 @@ def rule(name: str) -> Callable[[Callable], Callable]:
 
 
 def run(operator: torch._ops.HigherOrderOperator, args: tuple, kwargs: dict) -> object:
-    """Runs a higher-order operator; one without a rule here does what PyTorch makes of it."""
+    """Runs a higher-order operator; one without a rule here does what PyTorch makes of it.
+
+    Bodies among the arguments are functions.
+    """
     found = _rules.get(operator.name())
     if found is None:
         return operator(*args, **kwargs)

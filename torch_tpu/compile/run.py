@@ -1,15 +1,17 @@
 """Runs the nodes of a graph one after another, over real tensors or placeholders."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterable
 
 import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
+from torch.utils._pytree import tree_map_only
 
 from torch_tpu import _C
 
-from . import higher_order
+from . import higher_order  # noqa: F401: control_flow registers rules
 from .staging import constants_of
 
 
@@ -79,6 +81,11 @@ def run_nodes(
             _C.set_capture_source(*(source_of(node) or ("", 0)))
         try:
             if isinstance(node.target, torch._ops.HigherOrderOperator):
+                # Its bodies run like the graph they are in.
+                inside = functools.partial(run_graph, device=device, lines=lines)
+                args, kwargs = tree_map_only(
+                    GraphModule, lambda body: functools.partial(inside, body), (args, kwargs)
+                )
                 env[node] = higher_order.run(node.target, args, kwargs)
             elif node.op == "call_function":
                 env[node] = node.target(*args, **kwargs)
@@ -88,8 +95,9 @@ def run_nodes(
                 env[node] = module.get_submodule(node.target)(*args, **kwargs)
             else:
                 raise NotImplementedError(f"graph node {node.op}")
-        except CannotCapture:
-            raise
+        except CannotCapture as inside:
+            # Something in a body: the node that has the body is what cannot be recorded.
+            raise CannotCapture(node, inside.reason) from inside
         except Exception as error:
             if capturing and _C.capture_aborted():
                 raise CannotCapture(node, error) from error
@@ -98,6 +106,25 @@ def run_nodes(
         if done_with is not None:
             for source in done_with(node):
                 env.pop(source, None)
+
+
+def run_graph(module: GraphModule, *inputs, device: torch.device | None, lines: bool) -> object:
+    """Calls a graph: its nodes one after another over `inputs`."""
+    env: dict[Node, object] = {}
+    nodes = []
+    remaining = iter(inputs)
+    for node in module.graph.nodes:
+        if node.op == "placeholder":
+            env[node] = next(remaining)
+        elif node.op == "output":
+            returned = node.args[0]
+        elif node.op != "get_attr":
+            nodes.append(node)
+    run_nodes(module, nodes, env, device=device, lines=lines)
+    for source in module.graph.output_node().all_input_nodes:
+        if source.op == "get_attr":
+            env[source] = constants_of(module, source)
+    return map_arg(returned, env.__getitem__)
 
 
 def _on_cpu(device: object) -> bool:
