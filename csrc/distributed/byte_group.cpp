@@ -126,25 +126,31 @@ at::Tensor ByteGroup::ReduceChunked(const at::Tensor& bytes, Reduction reduction
   const int64_t count = bytes.numel() / item;
   const int64_t chunk = CeilDivide(kChunkBytes / item, size_) * size_;
   const int64_t chunks = CeilDivide(count, chunk);
-  struct Chunk {
+  // What a chunk on its way needs. Slots go round: fresh pages cost more than copying into them.
+  struct Slot {
     at::Tensor pieces, reduced;
     Work exchanged, collected;
-    int64_t mine = 0;  // elements of the part
+    int64_t mine = 0;  // elements of this rank's part
   };
-  std::vector<Chunk> all(chunks);
-  const auto part_of = [&](int64_t k) {  // elements, the last ranks' parts may be shorter
-    return CeilDivide(std::min(chunk, count - k * chunk), size_);
-  };
+  std::vector<Slot> slots(std::min(chunks, kChunksAhead + 1));
+  const auto slot_of = [&](int64_t k) -> Slot& { return slots[k % slots.size()]; };
+  const auto length_of = [&](int64_t k) { return std::min(chunk, count - k * chunk); };
+  // Of all ranks' parts; the last ones may be shorter, or empty.
+  const auto part_of = [&](int64_t k) { return CeilDivide(length_of(k), size_); };
+  for (Slot& slot : slots) {
+    slot.pieces = NewBytes(part_of(0) * size_ * item);
+    slot.reduced = NewBytes(part_of(0) * item);
+  }
   const auto exchange = [&](int64_t k) {
-    const int64_t n = std::min(chunk, count - k * chunk), part = part_of(k);
+    Slot& slot = slot_of(k);
     std::vector<int64_t> sent(size_);
     for (int r = 0; r < size_; ++r) {
-      sent[r] = std::clamp<int64_t>(n - r * part, 0, part) * item;
+      sent[r] = std::clamp<int64_t>(length_of(k) - r * part_of(k), 0, part_of(k)) * item;
     }
-    all[k].mine = sent[rank_] / item;
-    all[k].pieces = NewBytes(sent[rank_] * size_);
-    all[k].exchanged = StartAllToAll(all[k].pieces, bytes.narrow(0, k * chunk * item, n * item),
-                                     sent, std::vector<int64_t>(size_, sent[rank_]));
+    slot.mine = sent[rank_] / item;
+    slot.exchanged = StartAllToAll(slot.pieces.narrow(0, 0, sent[rank_] * size_),
+                                   bytes.narrow(0, k * chunk * item, length_of(k) * item), sent,
+                                   std::vector<int64_t>(size_, sent[rank_]));
   };
 
   at::Tensor result;
@@ -153,20 +159,19 @@ at::Tensor ByteGroup::ReduceChunked(const at::Tensor& bytes, Reduction reduction
   }
   for (int64_t k = 0; k < std::min(chunks, kChunksAhead); ++k) exchange(k);
   for (int64_t k = 0; k < chunks; ++k) {
-    await_(all[k].exchanged);
-    const int64_t length = part_of(k) * item;
-    all[k].reduced = NewBytes(length);
-    distributed::Reduce(reduction.op, reduction.dtype,
-                        Pieces(all[k].pieces, size_, all[k].mine * item),
-                        all[k].reduced.mutable_data_ptr(), all[k].mine);
-    all[k].pieces.reset();
+    Slot& slot = slot_of(k);
+    await_(slot.exchanged);
+    if (slot.collected) await_(slot.collected);  // of an earlier chunk: `reduced` is free
+    distributed::Reduce(reduction.op, reduction.dtype, Pieces(slot.pieces, size_, slot.mine * item),
+                        slot.reduced.mutable_data_ptr(), slot.mine);
+    const int64_t part = part_of(k) * item;
     at::Tensor into;
-    if (result.defined()) into = result.narrow(0, k * chunk * item, length * size_);
-    all[k].collected =
-        root < 0 ? StartAllGather(into, all[k].reduced) : StartGather(into, all[k].reduced, root);
+    if (result.defined()) into = result.narrow(0, k * chunk * item, part * size_);
+    at::Tensor reduced = slot.reduced.narrow(0, 0, part);
+    slot.collected = root < 0 ? StartAllGather(into, reduced) : StartGather(into, reduced, root);
     if (k + kChunksAhead < chunks) exchange(k + kChunksAhead);
   }
-  for (const Chunk& k : all) await_(k.collected);
+  for (const Slot& slot : slots) await_(slot.collected);
   return result;
 }
 

@@ -57,7 +57,9 @@ HostTransport::HostTransport(c10::intrusive_ptr<c10d::Backend> backend,
     : backend_(std::move(backend)),
       group_(std::move(group)),
       watch_(std::move(store), group_.rank, group_.size),
-      timeout_(group_.timeout) {}
+      state_(std::make_shared<State>()) {
+  state_->timeout = group_.timeout;
+}
 
 // --- failures
 
@@ -75,34 +77,34 @@ std::string HostTransport::RankNames(const std::vector<int>& ranks) const {
 std::exception_ptr HostTransport::SetFailure(const std::string& message) {
   std::exception_ptr failure;
   {
-    std::lock_guard lock(mutex_);
-    if (!failure_) {
+    std::lock_guard lock(state_->mutex);
+    if (!state_->failure) {
       try {
         C10_THROW_ERROR(DistBackendError, message);
       } catch (...) {
-        failure_ = std::current_exception();
+        state_->failure = std::current_exception();
       }
     }
-    failure = failure_;
+    failure = state_->failure;
   }
-  changed_.notify_all();
+  state_->changed.notify_all();
   return failure;
 }
 
 void HostTransport::RaiseFailure() const {
-  std::lock_guard lock(mutex_);
-  if (failure_) std::rethrow_exception(failure_);
+  std::lock_guard lock(state_->mutex);
+  if (state_->failure) std::rethrow_exception(state_->failure);
 }
 
 bool HostTransport::failed() const {
-  std::lock_guard lock(mutex_);
-  return failure_ != nullptr;
+  std::lock_guard lock(state_->mutex);
+  return state_->failure != nullptr;
 }
 
 std::exception_ptr HostTransport::Fail(const std::string& context) {
   if (failed()) {
-    std::lock_guard lock(mutex_);
-    return failure_;
+    std::lock_guard lock(state_->mutex);
+    return state_->failure;
   }
   std::string message;
   bool first = false;
@@ -170,13 +172,13 @@ void HostTransport::Shutdown() {
 }
 
 milliseconds HostTransport::timeout() const {
-  std::lock_guard lock(mutex_);
-  return timeout_;
+  std::lock_guard lock(state_->mutex);
+  return state_->timeout;
 }
 
 void HostTransport::set_timeout(milliseconds timeout) {
-  std::lock_guard lock(mutex_);
-  timeout_ = timeout;
+  std::lock_guard lock(state_->mutex);
+  state_->timeout = timeout;
 }
 
 // --- collectives
@@ -305,22 +307,23 @@ void HostTransport::Await(const c10::intrusive_ptr<c10d::Work>& work,
   auto signal = std::make_shared<Signal>();
   auto future = work->getFuture();
   future->addCallback(
-      [signal, self = shared_from_this()](c10::ivalue::Future&) {
+      [signal, state = state_](c10::ivalue::Future&) {
         {
-          std::lock_guard lock(self->mutex_);
+          std::lock_guard lock(state->mutex);
           signal->complete = true;
         }
-        self->changed_.notify_all();
+        state->changed.notify_all();
       },
       /*uses_future=*/false);
   const auto deadline = started_ + collective.timeout;
   const milliseconds slow = std::min(kSlow, collective.timeout / 4);
   bool told = false;
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(state_->mutex);
   while (!signal->complete) {
-    if (failure_) std::rethrow_exception(failure_);
+    if (state_->failure) std::rethrow_exception(state_->failure);
     const auto until = std::min<Deadline>(steady_clock::now() + slow, deadline);
-    if (changed_.wait_until(lock, until, [&] { return signal->complete || failure_ != nullptr; })) {
+    if (state_->changed.wait_until(
+            lock, until, [&] { return signal->complete || state_->failure != nullptr; })) {
       continue;
     }
     lock.unlock();

@@ -81,10 +81,15 @@ class HostTransport final : public Transport, public std::enable_shared_from_thi
   SerialQueue collectives_;
   std::mutex lanes_mutex_;
   std::map<std::tuple<bool, int, int>, SerialQueue> lanes_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::exception_ptr failure_;
-  std::chrono::milliseconds timeout_;
+  // What waiting needs; shared with the backend's threads, which must not be the last to hold the
+  // backend.
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::exception_ptr failure;
+    std::chrono::milliseconds timeout;
+  };
+  const std::shared_ptr<State> state_;
   Deadline started_;  // of the collective that runs
 };
 
