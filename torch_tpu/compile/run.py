@@ -11,7 +11,8 @@ from torch.utils._pytree import tree_map_only
 
 from torch_tpu import _C
 
-from . import higher_order  # noqa: F401: control_flow registers rules
+from . import control_flow as control_flow  # it registers rules
+from . import higher_order
 from .staging import constants_of
 
 
@@ -82,10 +83,8 @@ def run_nodes(
         try:
             if isinstance(node.target, torch._ops.HigherOrderOperator):
                 # Its bodies run like the graph they are in.
-                inside = functools.partial(run_graph, device=device, lines=lines)
-                args, kwargs = tree_map_only(
-                    GraphModule, lambda body: functools.partial(inside, body), (args, kwargs)
-                )
+                body = functools.partial(functools.partial, run_graph, device=device, lines=lines)
+                args, kwargs = tree_map_only(GraphModule, body, (args, kwargs))
                 env[node] = higher_order.run(node.target, args, kwargs)
             elif node.op == "call_function":
                 env[node] = node.target(*args, **kwargs)
