@@ -79,11 +79,12 @@ std::vector<CompileRecord> CompileLog(bool clear) {
 }
 
 int64_t CountOperations(std::string_view module) {
-  constexpr std::string_view kDefinition = " = \"stablehlo.";
+  // Each stands on a line of its own that begins with its results.
   int64_t count = 0;
-  for (size_t at = module.find(kDefinition); at != std::string_view::npos;
-       at = module.find(kDefinition, at + kDefinition.size())) {
-    ++count;
+  for (size_t end = module.find('\n'); end != std::string_view::npos;
+       end = module.find('\n', end + 1)) {
+    const size_t first = module.find_first_not_of(' ', end + 1);
+    count += first != std::string_view::npos && module[first] == '%';
   }
   return count;
 }

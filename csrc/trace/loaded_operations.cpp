@@ -15,8 +15,8 @@
 namespace torch_tpu::trace {
 namespace {
 
-// Mappings are many above the first share of the limit; then programs go until the second is
-// reached.
+// Of the mappings that are left beside others', executables may take the first share; then they go
+// until the second is reached.
 constexpr double kHighShare = 0.6, kLowShare = 0.4;
 constexpr double kMinShare = 0.1;  // of the executables, unloaded at once
 // Counting takes milliseconds where there are tens of thousands. So it is done again when as many
@@ -51,8 +51,16 @@ LoadedOperations& LoadedOperations::Get() {
   return *loaded;
 }
 
-LoadedOperations::LoadedOperations()
-    : limit_(MappingLimit()), high_(static_cast<int64_t>(kHighShare * limit_)) {}
+LoadedOperations::LoadedOperations() : limit_(MappingLimit()) {
+  if (limit_ > 0) DivideWhatIsLeft(CountMappings());
+}
+
+void LoadedOperations::DivideWhatIsLeft(int64_t others) {
+  // Beyond the limit a program can only hope that the limit is not that hard.
+  const double left = static_cast<double>(std::max(limit_ - others, limit_ / 8));
+  high_ = others + static_cast<int64_t>(kHighShare * left);
+  low_ = others + static_cast<int64_t>(kLowShare * left);
+}
 
 void LoadedOperations::Add(Operation* operation) {
   clock_.fetch_add(1, std::memory_order_relaxed);
@@ -79,17 +87,14 @@ void LoadedOperations::MakeRoom() {
   if (!turn) return;
   int64_t mappings = CountMappings();
   if (mappings >= high_) {
-    const auto low = static_cast<int64_t>(kLowShare * limit_);
-    // Not all mappings are executables', so one round may not be enough.
-    while (mappings > low) {
-      const double share = static_cast<double>(mappings - low) / static_cast<double>(mappings);
-      if (!Unload(std::max(share, kMinShare))) break;
+    while (mappings > low_) {
+      // Not all mappings are executables', so one round may not be enough.
+      const double share = static_cast<double>(mappings - low_) / static_cast<double>(mappings);
+      if (!Unload(std::max(share, kMinShare))) {
+        DivideWhatIsLeft(mappings);  // none of them is ours
+        break;
+      }
       mappings = CountMappings();
-    }
-    high_ = static_cast<int64_t>(kHighShare * limit_);
-    if (mappings > low) {
-      // What is left is others'. Executables get half of the rest.
-      high_ = std::max(high_, mappings + std::max(limit_ - mappings, mappings / 4) / 2);
     }
   }
   loads_until_count_.store(std::max(kMinLoadsBetweenCounts, (high_ - mappings) / kMappingsOfLarge),

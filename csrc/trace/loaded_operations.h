@@ -44,9 +44,12 @@ class LoadedOperations {
   bool Unload(double share);
 
   alignas(64) static inline std::atomic<uint32_t> clock_{1};
+  // Sets how many mappings are too many, and how many are few enough, where `others` are not ours.
+  void DivideWhatIsLeft(int64_t others);
+
   alignas(64) int64_t limit_;  // of mappings; 0: none that matters
-  int64_t high_ = 0;           // so many are too many
-  std::mutex turn_;            // one thread makes room
+  int64_t high_ = 0, low_ = 0;
+  std::mutex turn_;  // one thread makes room
   std::atomic<int64_t> loads_until_count_{8};
   std::atomic<int64_t> unloaded_{0};
   mutable std::mutex mutex_;
