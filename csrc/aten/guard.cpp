@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 
 #include "aten/errors.h"
 #include "aten/event.h"
@@ -27,6 +28,15 @@ std::atomic<c10::StreamId> last_stream{0};
 
 c10::DeviceIndex IndexOf(c10::Device device) {
   return device.has_index() ? device.index() : current_device;
+}
+
+// A process that torchrun started has one chip, which is number 0. Programs written for GPUs, where
+// each process sees all of them, select theirs by LOCAL_RANK, and so does PyTorch's DeviceMesh.
+c10::DeviceIndex OfThisProcess(c10::DeviceIndex device) {
+  const char* local_rank = std::getenv("LOCAL_RANK");
+  const bool meant = device > 0 && local_rank != nullptr && std::atoi(local_rank) == device &&
+                     trace::Runtime::Get().DeviceCount() == 1;
+  return meant ? c10::DeviceIndex{0} : device;
 }
 
 class Guard final : public c10::impl::DeviceGuardImplInterface {
@@ -125,6 +135,7 @@ c10::DeviceIndex CurrentDevice() { return current_device; }
 c10::DeviceIndex ExchangeDevice(c10::DeviceIndex device) {
   const c10::DeviceIndex previous = current_device;
   if (device < 0 || device == previous) return previous;
+  device = OfThisProcess(device);
   CheckDeviceIndex(device);
   current_device = device;
   return previous;

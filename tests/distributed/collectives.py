@@ -1,6 +1,7 @@
 """Every collective and message, dtypes and reduce operations, against what the ranks hold."""
 
 import itertools
+import os
 
 import torch
 import torch.distributed as dist
@@ -553,6 +554,22 @@ def new_groups():
         same(tensors[i], torch.full((2,), float(i * world)))
     for g in many:
         dist.destroy_process_group(g)
+
+
+@check
+def device_of_this_process():
+    """Scripts for GPUs select their device by LOCAL_RANK; here each process has one."""
+    local_rank = int(os.environ["LOCAL_RANK"])
+    torch.accelerator.set_device_index(local_rank)
+    torch.tpu.set_device(local_rank)
+    assert torch.tpu.current_device() == 0 and torch.accelerator.device_count() == 1
+    for other in (local_rank + 1, 7):
+        try:
+            torch.tpu.set_device(other)
+        except RuntimeError as error:
+            assert "available" in str(error)
+        else:
+            raise AssertionError(other)
 
 
 @check
