@@ -7,6 +7,7 @@ import torch
 from torch.fx import GraphModule
 
 from .artifact import CompiledGraph
+from .partition import partition
 
 _numbers = itertools.count()
 
@@ -42,13 +43,12 @@ def _compile_backward(module: GraphModule, inputs: Sequence) -> CompiledGraph:
 def _aot_autograd() -> Callable:
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     return aot_autograd(
         fw_compiler=SerializableAOTDispatchCompiler(CompiledGraph, _compile_forward),
         bw_compiler=SerializableAOTDispatchCompiler(CompiledGraph, _compile_backward),
         inference_compiler=SerializableAOTDispatchCompiler(CompiledGraph, _compile_forward),
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=partition,
         keep_inference_input_mutations=True,
     )
 

@@ -89,25 +89,58 @@ class Staging:
         self.nodes = [n for n in graph.nodes if n.op not in ("placeholder", "output", "get_attr")]
         self.by_itself = set(by_itself)
         self.output = next(n for n in reversed(graph.nodes) if n.op == "output")
-        # 0-d CPU tensors computed from nothing else are computed again where a program needs them.
-        self.repeatable = set()
+        self.repeatable, self.roots = self._repeatable(graph)
+        self.stages = self._cut()
+
+    def _repeatable(self, graph: Graph) -> tuple[set[Node], dict[Node, set[Node]]]:
+        """0-d CPU tensors that are computed again where a program needs them.
+
+        With the inputs that they are computed from and that the graph writes to.
+        """
+        position = {node: i for i, node in enumerate(graph.nodes)}
+        written: dict[Node, int] = {}
         for node in graph.nodes:
+            for target in _mutated(node):
+                written.setdefault(target, position[node])
+        excluded: set[Node] = set()
+        while True:
+            found, roots = self._closure(graph, written, excluded)
+            # What reads such an input's old value must be able to come before the write.
+            late = {
+                root
+                for node in found
+                for root in roots[node]
+                if any(u.op != "output" and position[u] > written[root] for u in node.users)
+            }
+            if not late:
+                return found, roots
+            excluded |= late
+
+    def _closure(self, graph: Graph, written: dict[Node, int], excluded: set[Node]):
+        found: set[Node] = set()
+        roots: dict[Node, set[Node]] = {}
+        for node in graph.nodes:
+            if node in excluded:
+                continue
             if node.op == "placeholder":
-                if _is_cpu_scalars(node) and not _is_random_state(node):
-                    self.repeatable.add(node)
+                if not _is_cpu_scalars(node) or _is_random_state(node):
+                    continue
             elif node.op == "get_attr":
-                if _is_cpu_scalars(node):
-                    self.repeatable.add(node)
-            elif (
+                if not _is_cpu_scalars(node):
+                    continue
+            elif not (
                 node.op == "call_function"
                 and (_is_cpu_scalars(node) or node.target is operator.getitem)
-                and all(n in self.repeatable for n in node.all_input_nodes)
+                and all(n in found for n in node.all_input_nodes)
                 and not _mutated(node)
                 and not isinstance(node.target, torch._ops.HigherOrderOperator)
                 and torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ())
             ):
-                self.repeatable.add(node)
-        self.stages = self._cut()
+                continue
+            found.add(node)
+            roots[node] = {node} & written.keys()
+            roots[node].update(*(roots[n] for n in node.all_input_nodes))
+        return found, roots
 
     def device_of(self, node: Node) -> torch.device | None:
         """Where a node's stage runs; None for one of the kind that runs by itself."""
@@ -151,6 +184,8 @@ class Staging:
             level[node] = depth
             for source in node.all_input_nodes:
                 readers.setdefault(source, []).append(node)
+                for root in self.roots.get(source, ()):
+                    readers.setdefault(root, []).append(node)
             for target in written:
                 writer[target] = node
         grouped: dict[tuple, Stage] = {}
