@@ -10,3 +10,6 @@ os.environ["TORCH_TPU_DEVICES"] = "4"
 if "TORCH_TPU_CACHE_DIR" not in os.environ:
     os.environ["TORCH_TPU_CACHE_DIR"] = tempfile.mkdtemp(prefix="torch_tpu_test_")
     atexit.register(shutil.rmtree, os.environ["TORCH_TPU_CACHE_DIR"], ignore_errors=True)
+if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
+    # AOTAutograd's cache, which `torch.compile` uses.
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(os.environ["TORCH_TPU_CACHE_DIR"], "aot")
