@@ -103,5 +103,14 @@ class LoadedProgram:
         parameters: list[tuple[torch.dtype, list[int]]],
         results: list[tuple[torch.dtype, list[int]]],
     ) -> None: ...
+    # What `serialize` gave, of the same plugin and version.
+    @staticmethod
+    def deserialize(
+        name: str,
+        serialized: bytes,
+        parameters: list[tuple[torch.dtype, list[int]]],
+        results: list[tuple[torch.dtype, list[int]]],
+    ) -> LoadedProgram: ...
+    def serialize(self) -> bytes: ...
     # Errors name the argument, if it has another type.
     def run(self, device: int, arguments: list[torch.Tensor]) -> list[torch.Tensor]: ...

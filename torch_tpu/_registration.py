@@ -31,20 +31,24 @@ def register() -> None:
 
         _C.configure(_plugins.cpu_plugin(), _plugins.libtpu())
 
-        from torch_tpu import backends, export, tpu
+        from torch_tpu import aot, backends, export, tpu
 
         torch._register_device_module(_NAME, tpu)
         _alias(_NAME, tpu)
         tpu.export = export
         _alias("tpu.export", export)
+        tpu.aot = aot
+        _alias("tpu.aot", aot)
         torch.backends.tpu = backends
         _alias("backends.tpu", backends)
         torch.utils.generate_methods_for_privateuse1_backend(
             for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
         )
+        from torch_tpu.compile.flex_attention import accept_flex_attention
         from torch_tpu.compile.routing import route_inductor
 
         route_inductor()
+        accept_flex_attention()
         if torch.distributed.is_available():
             from torch_tpu import distributed
 

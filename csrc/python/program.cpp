@@ -35,30 +35,31 @@ std::string Describe(c10::ScalarType dtype, c10::IntArrayRef sizes) {
   return c10::str(dtype, "[", c10::Join(", ", sizes), "]");
 }
 
-// A StableHLO module from elsewhere, with the types that its text declares. It starts on the
-// calling thread, after what its arguments wait for.
+// A program from elsewhere, with the types that it declares. It starts on the calling thread, after
+// what its arguments wait for.
 class LoadedProgram {
  public:
   using TensorTypes = std::vector<std::pair<c10::ScalarType, std::vector<int64_t>>>;
 
-  LoadedProgram(const std::string& name, const std::string& module, const TensorTypes& parameters,
-                const TensorTypes& results)
-      : name_(ForEver(name)) {
-    for (const auto& [dtype, dims] : parameters) {
-      parameters_.push_back(trace::Intern({lowering::ToDType(dtype), dims}));
-    }
-    std::vector<pjrt::TensorType> declared;
-    for (const auto& [dtype, dims] : results) {
-      results_.push_back(trace::Intern({lowering::ToDType(dtype), dims}));
-      declared.push_back({trace::ToPjrt(results_.back()->dtype), dims});
-    }
-    executable_ =
-        trace::Runtime::Get().Compile(module, trace::Runtime::ProgramSize::kLarge).executable;
-    TORCH_CHECK(executable_->outputs() == declared, name, ": the module's results are not those ",
-                "that were declared");
-    kept_.resize(parameters_.size());
-    std::iota(kept_.begin(), kept_.end(), 0);
+  static std::unique_ptr<LoadedProgram> Compile(const std::string& name, const std::string& module,
+                                                const TensorTypes& parameters,
+                                                const TensorTypes& results) {
+    auto& runtime = trace::Runtime::Get();
+    return std::unique_ptr<LoadedProgram>(new LoadedProgram(
+        name, runtime.Compile(module, trace::Runtime::ProgramSize::kLarge).executable, parameters,
+        results));
   }
+
+  // `bytes` are those of Serialize, by the same plugin.
+  static std::unique_ptr<LoadedProgram> Deserialize(const std::string& name,
+                                                    const std::string& bytes,
+                                                    const TensorTypes& parameters,
+                                                    const TensorTypes& results) {
+    return std::unique_ptr<LoadedProgram>(new LoadedProgram(
+        name, trace::Runtime::Get().client().Deserialize(bytes), parameters, results));
+  }
+
+  std::string Serialize() const { return executable_->program().Serialize(); }
 
   std::vector<at::Tensor> Run(c10::DeviceIndex index, const std::vector<at::Tensor>& arguments) {
     TORCH_CHECK_TYPE(arguments.size() == parameters_.size(), *name_, ": expected ",
@@ -87,6 +88,23 @@ class LoadedProgram {
   }
 
  private:
+  LoadedProgram(const std::string& name, std::shared_ptr<pjrt::Executable> executable,
+                const TensorTypes& parameters, const TensorTypes& results)
+      : name_(ForEver(name)), executable_(std::move(executable)) {
+    for (const auto& [dtype, dims] : parameters) {
+      parameters_.push_back(trace::Intern({lowering::ToDType(dtype), dims}));
+    }
+    std::vector<pjrt::TensorType> declared;
+    for (const auto& [dtype, dims] : results) {
+      results_.push_back(trace::Intern({lowering::ToDType(dtype), dims}));
+      declared.push_back({trace::ToPjrt(results_.back()->dtype), dims});
+    }
+    TORCH_CHECK(executable_->outputs() == declared, name, ": the program's results are not those ",
+                "that were declared");
+    kept_.resize(parameters_.size());
+    std::iota(kept_.begin(), kept_.end(), 0);
+  }
+
   // The plugin does not notice an argument of another type and the same size.
   void Check(size_t i, const at::Tensor& argument, c10::DeviceIndex index) const {
     const Type& type = *parameters_[i];
@@ -114,10 +132,24 @@ void BindProgram(py::module_& m) {
                        const LoadedProgram::TensorTypes& results) {
              py::gil_scoped_release release;
              return aten::Guarded(
-                 [&] { return std::make_unique<LoadedProgram>(name, module, parameters, results); },
-                 name);
+                 [&] { return LoadedProgram::Compile(name, module, parameters, results); }, name);
            }),
            py::arg("name"), py::arg("module"), py::arg("parameters"), py::arg("results"))
+      .def_static(
+          "deserialize",
+          [](const std::string& name, const py::bytes& serialized,
+             const LoadedProgram::TensorTypes& parameters,
+             const LoadedProgram::TensorTypes& results) {
+            const std::string bytes(serialized);
+            py::gil_scoped_release release;
+            return aten::Guarded(
+                [&] { return LoadedProgram::Deserialize(name, bytes, parameters, results); }, name);
+          },
+          py::arg("name"), py::arg("serialized"), py::arg("parameters"), py::arg("results"))
+      .def("serialize",
+           [](const LoadedProgram& program) {
+             return py::bytes(aten::Guarded([&] { return program.Serialize(); }));
+           })
       .def(
           "run",
           [](LoadedProgram& program, int device, const std::vector<at::Tensor>& arguments) {

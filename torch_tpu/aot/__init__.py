@@ -1,26 +1,39 @@
-"""Compiling for TPUs that are not here, with libtpu's own compiler (the extra `tpu`).
+"""`torch.tpu.aot`: compiling for TPUs that are not here, with libtpu's compiler (the extra `tpu`).
 
 From the command line:
 
+    python -m torch_tpu.aot plan MODEL_CONFIG --topology v5e:1x1
     python -m torch_tpu.aot compile FILE... --topology v5e:1x1
 
-In a program: `compile_text` for one StableHLO module with all that the compiler tells of it,
-`compile_modules` for many of them.
+In a program: `compile` for a call of a module or a training step with it, `compile_text` for one
+StableHLO module, `compile_modules` for many of them.
 """
 
-from .compiler import compile_modules
-from .plan_report import PlanReport
-from .program import CompiledProgram, compile_text, load
-from .report import ModuleReport, Status
-from .topology import resolve_topology
+import importlib
 
-__all__ = [
-    "CompiledProgram",
-    "ModuleReport",
-    "PlanReport",
-    "Status",
-    "compile_modules",
-    "compile_text",
-    "load",
-    "resolve_topology",
-]
+# Loaded when asked for: `import torch` brings this package, and few programs use it.
+_WHERE = {
+    "AdamW": "trace",
+    "CompiledProgram": "program",
+    "ModuleReport": "report",
+    "PlanReport": "plan_report",
+    "Status": "report",
+    "compile": "plan",
+    "compile_modules": "compiler",
+    "compile_text": "program",
+    "load": "program",
+    "lower": "plan",
+    "resolve_topology": "topology",
+}
+
+__all__ = list(_WHERE)
+
+
+def __getattr__(name: str):
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{_WHERE[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_WHERE})

@@ -33,8 +33,11 @@ class Source:
 def from_function(name: str) -> Source:
     """Calls "module:function" under the device "meta"; it returns (model, args, kwargs)."""
     module, _, function = name.partition(":")
+    make = getattr(importlib.import_module(module), function, None)
+    if make is None:
+        raise ValueError(f"{name}: {module} has no {function}")
     with torch.device("meta"):
-        made = getattr(importlib.import_module(module), function)()
+        made = make()
     try:
         model, args, kwargs = made
     except (TypeError, ValueError):
@@ -87,9 +90,7 @@ def from_config(path: Path, call: Call) -> Source:
         values = json.loads(path.read_text())
         config = transformers.AutoConfig.for_model(**values)
     except (json.JSONDecodeError, TypeError, KeyError, ValueError) as error:
-        raise ValueError(
-            f"{path} is not a configuration of a Transformers model: {error}"
-        ) from None
+        raise ValueError(f"{path} is not a Transformers configuration: {error}") from None
     architecture = (values.get("architectures") or [None])[0]
     build = transformers.AutoModelForCausalLM.from_config
     if architecture is not None:

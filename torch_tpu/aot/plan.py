@@ -16,8 +16,21 @@ from .topology import resolve_topology
 from .trace import AdamW, Recorded, record_call, record_training_step
 
 
-def _lowered(recorded: Recorded, name: str) -> tuple[str, list[ProgramValue], list[ProgramValue]]:
-    """StableHLO of a recorded graph, and what its arguments and results are."""
+@dataclasses.dataclass
+class Lowered:
+    """StableHLO for a TPU, and what its arguments and results are."""
+
+    name: str
+    text: str
+    inputs: list[ProgramValue]
+    outputs: list[ProgramValue]
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _write(recorded: Recorded, name: str) -> Lowered:
     from torch_tpu.compile.capture import to_stablehlo
 
     captured = to_stablehlo(
@@ -31,14 +44,15 @@ def _lowered(recorded: Recorded, name: str) -> tuple[str, list[ProgramValue], li
     for parameter in captured.parameters:
         if parameter.input is not None:
             inputs.append(recorded.inputs[parameter.input])
-        else:
-            role = "generator" if parameter.random else "constant"
-            dtype = str(parameter.dtype).removeprefix("torch.")
-            inputs.append(
-                ProgramValue(parameter.random or "constant", dtype, list(parameter.shape), role)
+            continue
+        role = "generator" if parameter.random else "constant"
+        inputs.append(
+            ProgramValue(
+                parameter.random or role, _dtype_name(parameter.dtype), list(parameter.shape), role
             )
+        )
     outputs = [
-        ProgramValue("", str(dtype).removeprefix("torch."), list(shape), "output")
+        ProgramValue("", _dtype_name(dtype), list(shape), "output")
         for dtype, shape in captured.results
     ]
     for value, result in zip(recorded.outputs, captured.outputs, strict=True):
@@ -46,7 +60,7 @@ def _lowered(recorded: Recorded, name: str) -> tuple[str, list[ProgramValue], li
             outputs[result] = dataclasses.replace(value)
     for position, result in captured.mutations:
         outputs[result] = dataclasses.replace(recorded.inputs[position], role="updated")
-    return captured.text, inputs, outputs
+    return Lowered(name, captured.text, inputs, outputs)
 
 
 @contextlib.contextmanager
@@ -58,6 +72,33 @@ def _training(model: torch.nn.Module, training: bool):
     finally:
         for module, mode in before.items():
             module.training = mode
+
+
+def lower(
+    model: torch.nn.Module,
+    args: Sequence = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    train: bool | AdamW = False,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    donate: bool = True,
+    name: str | None = None,
+) -> Lowered:
+    """The StableHLO that `compile` compiles; the arguments are the same."""
+    kwargs = dict(kwargs or {})
+    with _training(model, bool(train) or model.training):
+        if not train:
+            recorded = record_call(model, args, kwargs, donate=donate)
+        else:
+            recorded = record_training_step(
+                model,
+                args,
+                kwargs,
+                optimizer=train if isinstance(train, AdamW) else None,
+                donate=donate,
+                **({"loss": loss} if loss else {}),
+            )
+    return _write(recorded, name or type(model).__name__)
 
 
 def compile(
@@ -90,31 +131,17 @@ def compile(
     ModuleNotFoundError without libtpu, RuntimeError for an operator that cannot be compiled.
     """
     resolve_topology(topology)
-    kwargs = dict(kwargs or {})
     start = time.monotonic()
-    with _training(model, model.training if train is False else True):
-        if train is False:
-            recorded = record_call(model, args, kwargs, donate=donate)
-        else:
-            recorded = record_training_step(
-                model,
-                args,
-                kwargs,
-                optimizer=train if isinstance(train, AdamW) else None,
-                donate=donate,
-                **({"loss": loss} if loss else {}),
-            )
-    name = name or type(model).__name__
-    text, inputs, outputs = _lowered(recorded, name)
+    lowered = lower(model, args, kwargs, train=train, loss=loss, donate=donate, name=name)
     seconds = time.monotonic() - start
     if dump_stablehlo is not None:
-        Path(dump_stablehlo).write_text(text)
+        Path(dump_stablehlo).write_text(lowered.text)
     program = compile_text(
-        text,
+        lowered.text,
         topology,
-        name=name,
-        inputs=inputs,
-        outputs=outputs,
+        name=lowered.name,
+        inputs=lowered.inputs,
+        outputs=lowered.outputs,
         timeout=timeout,
         dump_hlo=dump_hlo,
     )
