@@ -45,8 +45,10 @@ def register() -> None:
             for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
         )
         from torch_tpu.compile.flex_attention import accept_flex_attention
+        from torch_tpu.compile import fake
         from torch_tpu.compile.routing import route_inductor
 
+        fake.register()
         route_inductor()
         accept_flex_attention()
         if torch.distributed.is_available():
