@@ -390,10 +390,16 @@ class LoopLowering {
     const Values last = stablehlo::While(
         state,
         [&](const Values& now) -> Values {
-          if (early) return {now[go_]};
-          if (!scan) return {Condition(now).results[0]};
-          return {stablehlo::Lt(now[counter_],
-                                stablehlo::ScalarInt(builder_, DType::kS32, loop_.trips))};
+          if (scan) {
+            return {stablehlo::Lt(now[counter_],
+                                  stablehlo::ScalarInt(builder_, DType::kS32, loop_.trips))};
+          }
+          // After a failed check a loop might not end.
+          stablehlo::Value goes_on = early ? now[go_] : Condition(now).results[0];
+          for (size_t i = checks_; i < now.size(); ++i) {
+            goes_on = stablehlo::And(goes_on, now[i]);
+          }
+          return {goes_on};
         },
         [&](const Values& now) { return Next(now, early); });
     Lowered lowered;

@@ -6,7 +6,7 @@ import torch
 
 from torch_tpu import _C
 
-from .higher_order import rule
+from .higher_order import rule, run
 
 
 class _Body:
@@ -105,3 +105,27 @@ def _map(f, xs, pos_args):
 @rule("invoke_subgraph")
 def _invoke_subgraph(subgraph, identifier, *operands):
     return subgraph(*operands)
+
+
+@rule("auto_functionalized_v2")
+def _auto_functionalized(mutable_op, _only_clone_these_bases=None, **kwargs):
+    """An operator that writes to its arguments runs on copies of them, which are returned too."""
+    from torch._higher_order_ops import auto_functionalize, utils
+
+    if not isinstance(mutable_op, torch._ops.HigherOrderOperator):
+        return torch.ops.higher_order.auto_functionalized_v2(
+            mutable_op, _only_clone_these_bases=_only_clone_these_bases, **kwargs
+        )
+
+    class Instance(utils.HopInstance):
+        def __call__(self, *args, **kwargs):
+            return run(mutable_op, args, kwargs)
+
+    bases = kwargs.pop("_all_bases", [])
+    schema = torch.utils._pytree.tree_unflatten([], kwargs.pop("_op_schema")).schema
+    copied = range(len(bases)) if _only_clone_these_bases is None else _only_clone_these_bases
+    arguments, bases = auto_functionalize._generate_new_op_kwargs_from_bases(
+        schema, kwargs, bases, tuple(copied), False
+    )
+    results = utils.call_op(Instance(mutable_op, schema), (), arguments)
+    return (*(results if isinstance(results, tuple) else (results,)), *bases)

@@ -11,7 +11,8 @@ from torch.utils._pytree import tree_map_only
 
 from torch_tpu import _C
 
-from . import control_flow as control_flow  # it registers rules
+from . import control_flow as control_flow  # it registers rules, as the next one does
+from . import flex_attention as flex_attention
 from . import higher_order
 from .staging import constants_of
 
@@ -123,7 +124,8 @@ def run_graph(module: GraphModule, *inputs, device: torch.device | None, lines: 
     for source in module.graph.output_node().all_input_nodes:
         if source.op == "get_attr":
             env[source] = constants_of(module, source)
-    return map_arg(returned, env.__getitem__)
+    values = map_arg(returned, env.__getitem__)
+    return list(values) if isinstance(values, list) else values  # not an immutable one
 
 
 def _on_cpu(device: object) -> bool:
