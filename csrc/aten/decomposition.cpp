@@ -274,6 +274,10 @@ void DecompositionKernel::Call(const c10::OperatorHandle& op, Stack* stack) cons
     trace::Device& device = DeviceAt(index);
     if (!captured) {
       captured = Guarded([&] { return Capture(entry, arguments, device); }, "aten::" + entry.name);
+      if (captured->operation) {
+        // The log compares the types of arguments by itself.
+        captured->operation->Explain("", Hooks().source_line ? Hooks().source_line() : "");
+      }
       std::lock_guard guard(captured_mutex);
       Cache().emplace(key, captured);
     }

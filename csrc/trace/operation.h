@@ -76,11 +76,13 @@ class Operation {
   std::string Module(stablehlo::Platform platform) const;
   // Which parameters that platform's module has.
   std::vector<bool> Uses(stablehlo::Platform platform) const { return Trial(platform).used; }
+  // Says that this is a whole graph, worth the compiler's time. Before it is compiled.
+  void OptimizeFully() { optimize_fully_ = true; }
   // Makes the executable, if it is not there. May unload those of other operations; not while a
   // launch queue is being served.
   void Compile();
-  // For the compile log: why this operation was not there, and the Python line it is for. Before
-  // the operation is shared between threads.
+  // For the compile log: why this operation was not there ("": what its parameters' types tell),
+  // and the Python line it is for. Before the operation is shared between threads.
   void Explain(std::string reason, std::string where) {
     reason_ = std::move(reason);
     where_ = std::move(where);
@@ -110,6 +112,7 @@ class Operation {
   const Lower lower_;
   const std::vector<std::pair<int, int>> aliases_;
   const std::vector<int> donated_;
+  bool optimize_fully_ = false;
   std::vector<const Type*> results_;
   std::vector<CheckSpec> checks_;
   std::vector<bool> used_;

@@ -189,9 +189,19 @@ def test_from_disk(tmp_path):
 
 
 def test_decomposed_operator():
-    x = ones(103)
-    torch.special.entr(x)
-    assert [r.operation for r in compile_log()][-1].startswith("special_entr")
+    """One program; its parameters are compared, for its arguments may be anything."""
+    x, y = ones(1, 2, 7, 5), ones(1, 2, 7, 6)
+    torch.nn.functional.unfold(x, 3)
+    compile_log(clear=True)
+    torch.nn.functional.unfold(y, 3)
+    torch.nn.functional.unfold(y, 2)
+    log = compile_log()
+    assert [r.operation for r in log] == ["im2col"] * 2
+    assert [r.reason for r in log] == [
+        "argument 0 was f32[1,2,7,5], now f32[1,2,7,6]",
+        "another view or setting of the same arguments",
+    ]
+    assert all(r.where.startswith(__file__) for r in log)
 
 
 @pytest.mark.parametrize("topics", ["compile", "other,compile"])
