@@ -21,8 +21,7 @@ class _Body:
         self.returned: list = []
 
     def __call__(self, tensors: list[torch.Tensor]) -> list[torch.Tensor | None]:
-        found = self.function(*tensors, *self.fixed)
-        self.returned = list(found) if isinstance(found, (list, tuple)) else [found]
+        self.returned = _listed(self.function(*tensors, *self.fixed))
         return [_on_tpu(x) if isinstance(x, torch.Tensor) else None for x in self.returned]
 
     def merge(self, results: list[torch.Tensor | None], other: "_Body | None" = None) -> tuple:
@@ -39,6 +38,10 @@ class _Body:
 
 def _on_tpu(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.device.type == "tpu" else tensor.to("tpu")
+
+
+def _listed(returned: object) -> list:
+    return list(returned) if isinstance(returned, (list, tuple)) else [returned]
 
 
 def _tensors(values: Sequence) -> list[torch.Tensor]:
@@ -64,16 +67,15 @@ def _while_loop(cond_fn, body_fn, carried_inputs, additional_inputs, mutated_arg
             carried = tuple(body_fn(*carried, *additional_inputs))
             if not cond_fn(*carried, *additional_inputs):
                 return carried
-    if not all(isinstance(x, torch.Tensor) for x in carried_inputs):
-        _C.abort_capture("a loop carries Python numbers, whose last values the graph needs")
-    return tuple(
-        _C.record_while(
-            _Body(cond_fn, additional_inputs),
-            _Body(body_fn, additional_inputs),
-            [_on_tpu(x) for x in carried_inputs],
-            _tensors(additional_inputs),
-        )
-    )
+    # Carried Python numbers become tensors of no dimensions, which count as numbers in arithmetic.
+    carried = [_on_tpu(torch.as_tensor(x)) for x in carried_inputs]
+    bodies = [
+        lambda tensors, function=function: [
+            _on_tpu(torch.as_tensor(x)) for x in _listed(function(*tensors, *additional_inputs))
+        ]
+        for function in (cond_fn, body_fn)
+    ]
+    return tuple(_C.record_while(*bodies, carried, _tensors(additional_inputs)))
 
 
 @rule("while_loop_stack_output")

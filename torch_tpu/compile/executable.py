@@ -60,7 +60,11 @@ class _Program:
             env.update(zip(self.numbers, numbers, strict=True))
             with plain_operators():
                 run_nodes(self.module, self.stage.nodes, env, device=self.stage.device)
-            return [env[n] for n in self.stage.outputs]
+            # A number that an operator counts on the device leaves the program as a tensor.
+            return [
+                torch.as_tensor(env[n], device=self.stage.device) if is_number(n) else env[n]
+                for n in self.stage.outputs
+            ]
 
         return body
 
@@ -109,6 +113,8 @@ class Executable:
             return None
         if not all(r is None or r in stage.outputs for r in self.results):
             return None
+        if any(is_number(n) for n in stage.outputs):
+            return None
         return [None if r is None else stage.outputs.index(r) for r in self.results]
 
     def __call__(self, inputs: Sequence) -> list:
@@ -155,7 +161,8 @@ class Executable:
                     # What has run stays done: a cut only adds stages from this one on.
                     i = 0
                     continue
-                env.update(zip(stage.outputs, outputs, strict=True))
+                for node, value in zip(stage.outputs, outputs, strict=True):
+                    env[node] = value.item() if is_number(node) else value
             for node in stage.nodes:
                 done.add(node)
                 if self.last.get(node) == i:

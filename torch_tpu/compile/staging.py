@@ -144,10 +144,12 @@ class Staging:
 
     def device_of(self, node: Node) -> torch.device | None:
         """Where a node's stage runs; None for one of the kind that runs by itself."""
-        if node in self.by_itself or is_number(node):
+        if node in self.by_itself:
             return None
         if node.target is operator.getitem:
             return self.device_of(node.args[0]) if node.args[0].op != "placeholder" else None
+        if is_number(node):
+            return None
         devices = {t.device for t in _tensors(node)}
         if name_of(node.target) == _SAVES_RNG:
             devices.discard(torch.device("cpu"))
