@@ -33,6 +33,11 @@ std::string NameOf(const c10::OperatorHandle& op) {
   return name.overload_name.empty() ? base : base + "." + name.overload_name;
 }
 
+std::string QualifiedNameOf(const c10::OperatorHandle& op) {
+  const auto& name = op.operator_name();
+  return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+}
+
 // Operators whose meaning is lost on copies: what returns views or changes storages, and what
 // mutates arguments without saying so in its schema.
 bool IsRefused(const c10::OperatorHandle& op, const std::string& name) {
@@ -122,7 +127,7 @@ void Record(const std::string& name) {
     records()[name].where = where;
   }
   if (GetFallbackPolicy() == FallbackPolicy::kWarn && Hooks().warn != nullptr) {
-    Hooks().warn("aten::" + name + " has no tpu implementation yet and runs on the CPU" +
+    Hooks().warn(name + " has no tpu implementation yet and runs on the CPU" +
                  (where.empty() ? "" : " (first called at " + where + ")") +
                  "; see torch.tpu.fallbacks(). TORCH_TPU_FALLBACK=error makes this an error.");
   }
@@ -145,16 +150,17 @@ PythonHooks& Hooks() {
 
 void CpuFallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::string name = NameOf(op);
-  if (ByFunctionalForm(op, name, stack)) return;
-  TORCH_CHECK_NOT_IMPLEMENTED(!IsRefused(op, name), "Could not run 'aten::", name,
+  const bool is_aten = op.operator_name().getNamespace() == "aten";
+  if (is_aten && ByFunctionalForm(op, name, stack)) return;
+  TORCH_CHECK_NOT_IMPLEMENTED(!IsRefused(op, name), "Could not run '", QualifiedNameOf(op),
                               "' on the tpu device: it has no implementation there, and running it "
                               "on CPU copies would give "
                               "wrong results");
   TORCH_CHECK_NOT_IMPLEMENTED(
-      GetFallbackPolicy() != FallbackPolicy::kError, "The operator 'aten::", name,
+      GetFallbackPolicy() != FallbackPolicy::kError, "The operator '", QualifiedNameOf(op),
       "' is not implemented for the tpu device, and TORCH_TPU_FALLBACK=error forbids running it on "
       "the CPU");
-  Record(name);
+  Record(QualifiedNameOf(op));
   at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
 }
 
@@ -162,7 +168,7 @@ std::vector<FallbackRecord> Fallbacks() {
   std::lock_guard guard(records_mutex);
   std::vector<FallbackRecord> result;
   for (auto [name, record] : records()) {
-    record.op = "aten::" + name;
+    record.op = name;
     result.push_back(std::move(record));
   }
   return result;

@@ -170,7 +170,10 @@ std::shared_ptr<Operation> Trace::Close(std::string name, const std::vector<Valu
       }
       Lowered part = step.operation->Inline(builder, arguments);
       results.push_back(std::move(part.results));
-      for (auto& check : part.checks) lowered.checks.push_back(std::move(check));
+      for (auto& check : part.checks) {
+        check.spec.message = step.operation->name() + ": " + check.spec.message;
+        lowered.checks.push_back(std::move(check));
+      }
     }
     for (const Source& end : ends) lowered.results.push_back(resolve(end, nullptr));
     return lowered;
