@@ -357,36 +357,89 @@ void HostTransport::RaiseTimeout(const Collective& collective) {
 
 // --- messages
 
-SerialQueue& HostTransport::Lane(bool send, int peer, int tag) {
+void HostTransport::Exchange(bool send, int peer, int tag, std::string context,
+                             c10::intrusive_ptr<TpuWork> work,
+                             std::function<void(TpuWork&)> message) {
   TORCH_CHECK_VALUE(tag >= 0 && tag <= kMaxTag, "tpu_dist: tag must be from 0 to ", kMaxTag,
                     ", got ", tag);
   std::lock_guard lock(lanes_mutex_);
-  return lanes_[{send, peer, tag}];
+  messages_.insert(work);
+  if (!watching_messages_) {
+    watching_messages_ = true;
+    RunElsewhere([self = shared_from_this()] { self->WatchMessages(); });
+  }
+  lanes_[{send, peer, tag}].Push([self = shared_from_this(), context = std::move(context), work,
+                                  message = std::move(message)] {
+    self->Complete(*work, context, [&] { message(*work); });
+    std::lock_guard lock(self->lanes_mutex_);
+    self->messages_.erase(work);
+  });
+}
+
+void HostTransport::WatchMessages() {
+  for (;;) {
+    {
+      std::unique_lock lock(state_->mutex);
+      state_->changed.wait_for(lock, kSlow, [&] { return state_->failure != nullptr; });
+    }
+    std::set<c10::intrusive_ptr<TpuWork>> messages;
+    {
+      std::lock_guard lock(lanes_mutex_);
+      if (messages_.empty()) {
+        watching_messages_ = false;
+        return;
+      }
+      messages = messages_;
+    }
+    if (!failed()) {
+      auto other = watch_.Failure();
+      if (!other) continue;
+      SetFailure("tpu_dist: a message of group " + group_.name + " failed on rank " +
+                 RankName(group_.rank) + ": " + *other);
+    }
+    std::exception_ptr failure;
+    {
+      std::lock_guard lock(state_->mutex);
+      failure = state_->failure;
+    }
+    for (const auto& work : messages) work->Complete(failure);
+    std::lock_guard lock(lanes_mutex_);
+    for (const auto& work : messages) messages_.erase(work);
+  }
+}
+
+void HostTransport::AwaitMessage(const c10::intrusive_ptr<c10d::Work>& work) {
+  const milliseconds limit = timeout();
+  try {
+    work->wait(limit);
+  } catch (const std::exception& error) {
+    const std::string message = MessageOf(error);
+    TORCH_CHECK(message.find("imed out") == std::string::npos, "timed out after ", limit.count(),
+                " ms");
+    TORCH_CHECK(false, "the connection to another rank broke, whose process may have ended (",
+                message, ")");
+  }
 }
 
 void HostTransport::Send(const at::Tensor& tensor, int peer, int tag,
                          c10::intrusive_ptr<TpuWork> work) {
   const std::string array = DescribeArray(tensor.scalar_type(), c10::str("[", tensor.numel(), "]"));
-  Lane(true, peer, tag)
-      .Push([self = shared_from_this(), value = aten::Materialize(tensor), array, peer, tag,
-             work = std::move(work)] {
-        self->Complete(*work,
-                       "send(" + array + ") to rank " + self->RankName(peer) + ", tag " +
-                           std::to_string(tag) + ",",
-                       [&] { self->SendNow(value, array, peer, tag); });
-      });
+  Exchange(true, peer, tag,
+           "send(" + array + ") to rank " + RankName(peer) + ", tag " + std::to_string(tag) + ",",
+           std::move(work), [this, value = aten::Materialize(tensor), array, peer, tag](TpuWork&) {
+             SendNow(value, array, peer, tag);
+           });
 }
 
 void HostTransport::Receive(const at::Tensor& tensor, int peer, int tag,
                             c10::intrusive_ptr<TpuWork> work) {
   const std::string array = DescribeArray(tensor.scalar_type(), c10::str("[", tensor.numel(), "]"));
-  Lane(false, peer, tag)
-      .Push([self = shared_from_this(), tensor, array, peer, tag, work = std::move(work)] {
-        const std::string from = peer < 0 ? "any rank" : "rank " + self->RankName(peer);
-        self->Complete(*work,
-                       "recv(" + array + ") from " + from + ", tag " + std::to_string(tag) + ",",
-                       [&] { work->set_source_rank(self->ReceiveNow(tensor, array, peer, tag)); });
-      });
+  const std::string from = peer < 0 ? "any rank" : "rank " + RankName(peer);
+  Exchange(false, peer, tag,
+           "recv(" + array + ") from " + from + ", tag " + std::to_string(tag) + ",",
+           std::move(work), [this, tensor, array, peer, tag](TpuWork& received) {
+             received.set_source_rank(ReceiveNow(tensor, array, peer, tag));
+           });
 }
 
 // The envelope and the data are messages of different tags: the data is received only once it is
@@ -399,10 +452,10 @@ void HostTransport::SendNow(const trace::ValuePtr& value, const std::string& arr
   auto head_sent = backend_->send(head, peer, 2 * tag);
   if (data[0].numel() != 0) {
     auto data_sent = backend_->send(data, peer, 2 * tag + 1);
-    head_sent->wait(timeout());
-    data_sent->wait(timeout());
+    AwaitMessage(head_sent);
+    AwaitMessage(data_sent);
   } else {
-    head_sent->wait(timeout());
+    AwaitMessage(head_sent);
   }
 }
 
@@ -412,13 +465,13 @@ int HostTransport::ReceiveNow(const at::Tensor& tensor, const std::string& array
   std::vector<at::Tensor> head{BytesOf(&envelope, sizeof envelope)};
   auto received =
       peer < 0 ? backend_->recvAnysource(head, 2 * tag) : backend_->recv(head, peer, 2 * tag);
-  received->wait(timeout());
+  AwaitMessage(received);
   const int source = peer < 0 ? received->sourceRank() : peer;
   TORCH_CHECK(envelope.digest == Envelope(0, array).digest, "rank ", RankName(source), " sends ",
               envelope.Text(), ", but rank ", RankName(group_.rank), " receives ", array);
   if (tensor.numel() != 0) {
     std::vector<at::Tensor> data{NewBytes(static_cast<int64_t>(tensor.nbytes()))};
-    backend_->recv(data, source, 2 * tag + 1)->wait(timeout());
+    AwaitMessage(backend_->recv(data, source, 2 * tag + 1));
     WriteTensors(data[0], {tensor});
   }
   return source;

@@ -2,9 +2,11 @@
 
 #include <condition_variable>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <tuple>
@@ -67,9 +69,16 @@ class HostTransport final : public Transport, public std::enable_shared_from_thi
   void Await(const c10::intrusive_ptr<c10d::Work>& work, const Collective& collective);
   [[noreturn]] void RaiseTimeout(const Collective& collective);
 
+  // Runs `message` in the lane, and completes the work: with what came of it, or with the group's
+  // failure before.
+  void Exchange(bool send, int peer, int tag, std::string context, c10::intrusive_ptr<TpuWork> work,
+                std::function<void(TpuWork&)> message);
+  // While messages are under way: the backend waits for one as long as its time-out, also when
+  // other ranks have given up.
+  void WatchMessages();
+  void AwaitMessage(const c10::intrusive_ptr<c10d::Work>& work);
   void SendNow(const trace::ValuePtr& value, const std::string& array, int peer, int tag);
   int ReceiveNow(const at::Tensor& tensor, const std::string& array, int peer, int tag);
-  SerialQueue& Lane(bool send, int peer, int tag);
   std::chrono::milliseconds timeout() const;
 
   std::string RankName(int rank) const;
@@ -81,6 +90,8 @@ class HostTransport final : public Transport, public std::enable_shared_from_thi
   SerialQueue collectives_;
   std::mutex lanes_mutex_;
   std::map<std::tuple<bool, int, int>, SerialQueue> lanes_;
+  std::set<c10::intrusive_ptr<TpuWork>> messages_;  // under way
+  bool watching_messages_ = false;
   // What waiting needs; shared with the backend's threads, which must not be the last to hold the
   // backend.
   struct State {

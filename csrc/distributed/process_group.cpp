@@ -153,6 +153,15 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroup::split(const c10::intrusive_ptr<c
                                                       const c10::intrusive_ptr<Options>& options) {
   const auto mine = std::find(ranks.begin(), ranks.end(), rank_);
   if (mine == ranks.end()) return nullptr;
+  // PyTorch's names of such groups, and with them the given store's prefix, depend on how many
+  // groups a process is in: ranks may differ in that. In how often they have split off just these
+  // ranks they do not.
+  std::string prefix = "split";
+  for (int rank : ranks) prefix += "_" + std::to_string(rank);
+  {
+    std::lock_guard lock(mutex_);
+    prefix += "/" + std::to_string(splits_[ranks]++);
+  }
   auto own = c10::make_intrusive<GroupOptions>(options->timeout);
   own->group_name = options->group_name;
   own->group_desc = options->group_desc;
@@ -160,10 +169,10 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroup::split(const c10::intrusive_ptr<c
     const auto& global = options_->global_ranks_in_group;
     own->global_ranks_in_group.push_back(global.empty() ? rank : global[rank]);
   }
-  return c10::make_intrusive<ProcessGroup>(
-      c10::make_intrusive<c10d::PrefixStore>(own->group_name, store),
-      static_cast<int>(mine - ranks.begin()), static_cast<int>(ranks.size()), std::move(own),
-      factory_);
+  return c10::make_intrusive<ProcessGroup>(c10::make_intrusive<c10d::PrefixStore>(prefix, store_),
+                                           static_cast<int>(mine - ranks.begin()),
+                                           static_cast<int>(ranks.size()), std::move(own),
+                                           factory_);
 }
 
 // --- starting

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -102,6 +103,7 @@ class ProcessGroup final : public c10d::Backend {
   std::shared_ptr<Transport> transport_;  // null in a group of one
   std::mutex mutex_;
   uint64_t sequence_ = 0;
+  std::map<std::vector<int>, int> splits_;  // how often each list of ranks was split off
   bool coalescing_ = false;
   std::vector<c10::intrusive_ptr<TpuWork>> coalesced_;
 };

@@ -1,5 +1,6 @@
 """The c10d backend `tpu_dist` (alias `tpu`): PyTorch's distributed layers on tpu tensors."""
 
+import collections
 import datetime
 import sys
 
@@ -8,6 +9,7 @@ import torch.distributed as dist
 from torch_tpu import _C
 
 _NAMES = ("tpu_dist", "tpu")
+_created = collections.Counter()  # groups by name
 
 
 def _host_backend(store, rank: int, size: int, timeout: datetime.timedelta):
@@ -16,15 +18,15 @@ def _host_backend(store, rank: int, size: int, timeout: datetime.timedelta):
 
 
 def _make_default(frame) -> None:
-    """Makes ours the default backend of a process group for which the program has named none.
+    """Makes ours the default backend of a process group for which the program has not named one.
 
-    PyTorch finds the backend by device, then declares that the default is Gloo wherever it is not
-    NCCL, and whatever asks a group for its default backend (DDP does) fails. Neither the group nor
-    the fact that no name was given is among what a backend is told, but both are in the frame that
-    calls it.
+    Where no backend is named, or one for each device ("cpu:gloo,tpu:tpu_dist"), PyTorch looks for
+    the default among its own and misses ours; then whatever asks a group for its default backend
+    fails (DDP) or warns. Neither the group nor what was named is among what a backend is told, but
+    both are in the frame that calls it.
     """
-    group = frame.f_locals.get("pg")
-    if isinstance(group, dist.ProcessGroup) and frame.f_locals.get("backend") == "undefined":
+    group, named = frame.f_locals.get("pg"), str(frame.f_locals.get("backend"))
+    if isinstance(group, dist.ProcessGroup) and (named == "undefined" or ":" in named):
         group._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
 
 
@@ -34,8 +36,12 @@ def _create(options, group_options):
     timeout = options.timeout
     if not isinstance(timeout, datetime.timedelta):
         timeout = datetime.timedelta(seconds=timeout)
+    # A group may be made again under the name of one that was destroyed, and the store still has
+    # what the ranks of that one told one another. They all count alike.
+    generation = _created[options.group_id]
+    _created[options.group_id] += 1
     return _C.ProcessGroup(
-        store=options.store,
+        store=dist.PrefixStore(f"generation{generation}/", options.store),
         rank=options.group_rank,
         size=options.group_size,
         timeout=timeout,
