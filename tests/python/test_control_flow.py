@@ -495,6 +495,22 @@ def test_function_transforms(function):
     compiled_agrees(function, torch.randn(4, 3), torch.randn(3))
 
 
+@pytest.mark.parametrize("mode", ["eager", "compiled"])
+def test_autocast_reaches_bodies(mode):
+    def function(x):
+        y = torch.cond(x.sum() > 0, lambda x: x @ x, lambda x: x @ x * 2, (x,))
+        return y, scan(lambda c, x: (c + x, (c @ x).float()), x, x.unsqueeze(0) * 2)[1]
+
+    def run(device, call):
+        with torch.autocast(device, dtype=torch.bfloat16):
+            return call(torch.ones(4, 4, device=device))
+
+    call = function if mode == "eager" else torch.compile(function, fullgraph=True)
+    expected = run("cpu", function)
+    same(run("tpu", call), expected)
+    assert expected[0].dtype is torch.bfloat16
+
+
 # --- compiling for a TPU
 
 

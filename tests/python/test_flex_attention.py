@@ -151,6 +151,18 @@ def test_log_sums_and_their_gradient(mode):
         same(a.grad, e.grad, tolerance=1e-4)
 
 
+@pytest.mark.parametrize("mode", ["eager", "compiled"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_autocast(mode, dtype):
+    arguments = tensors(dtype=dtype)
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = flex_attention(*arguments)
+    with torch.autocast("tpu", torch.bfloat16):
+        actual = call(mode)(*(t.to("tpu") for t in arguments))
+    same(actual, expected, tolerance=2e-2)
+    assert expected.dtype is (torch.bfloat16 if dtype is torch.float32 else torch.float64)
+
+
 def test_rows_without_any_key_are_zero():
     arguments = [t.to("tpu") for t in tensors()]
     mask = mask_on("tpu", lambda b, h, q, k: (q > 3) & (q >= k))
