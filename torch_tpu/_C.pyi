@@ -1,6 +1,7 @@
 """The native module. Device indices are plain integers, already checked to be a tpu device's."""
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 import torch
 
@@ -114,3 +115,29 @@ class LoadedProgram:
     def serialize(self) -> bytes: ...
     # Errors name the argument, if it has another type.
     def run(self, device: int, arguments: list[torch.Tensor]) -> list[torch.Tensor]: ...
+
+# --- branches and loops in what this thread captures (csrc/aten/control_flow.h)
+# Bodies take and return lists of tensors; None stands for what is not a tensor. They may write to
+# `operands`.
+_Body = Callable[[list[torch.Tensor]], list[torch.Tensor | None]]
+
+def record_cond(
+    predicate: torch.Tensor, on_true: _Body, on_false: _Body, operands: Sequence[torch.Tensor]
+) -> list[torch.Tensor | None]: ...
+def record_while(
+    condition: _Body,
+    body: _Body,
+    carried: Sequence[torch.Tensor],
+    operands: Sequence[torch.Tensor],
+) -> list[torch.Tensor]: ...
+
+# Carried tensors, then stacks of what else the body returns.
+def record_scan(
+    body: _Body,
+    carried: Sequence[torch.Tensor],
+    xs: Sequence[torch.Tensor],
+    operands: Sequence[torch.Tensor],
+) -> list[torch.Tensor | None]: ...
+
+# Gives up what this thread captures; raises RuntimeError.
+def abort_capture(why: str) -> NoReturn: ...
