@@ -1,7 +1,6 @@
 #pragma once
 
-#include <chrono>
-#include <mutex>
+#include <memory>
 #include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -26,11 +25,12 @@ class Watch {
   std::optional<std::string> Failure();
 
  private:
+  struct Connection;
+  // What `function(store)` returns, or a default value if the store does not answer in time.
   template <class Function>
-  auto WithStore(Function&& function);
+  auto WithStore(Function function);
   const int rank_, size_;
-  std::mutex mutex_;
-  c10::intrusive_ptr<c10d::Store> given_, own_;
+  const std::shared_ptr<Connection> connection_;
 };
 
 }  // namespace torch_tpu::distributed
