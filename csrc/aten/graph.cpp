@@ -62,8 +62,9 @@ struct Source {
 
 struct OutputTensor {
   bool defined = false;
-  int input = -1;    // a view of this input's storage, or
-  int storage = -1;  // of this new one
+  bool same = false;  // the input itself
+  int input = -1;     // a view of this input's storage, or
+  int storage = -1;   // of this new one
   caffe2::TypeMeta dtype;
   c10::SmallVector<int64_t, 5> sizes, strides;
   int64_t offset = 0;
@@ -183,6 +184,12 @@ struct Graph::Inputs {
       values[i] = states[i]->value;
     }
   }
+  // Puts another tensor in an input's place.
+  void Replace(size_t i, at::Tensor tensor) {
+    tensors[i] = std::move(tensor);
+    states[i] = &StateOf(tensors[i]);
+    values[i] = states[i]->value;
+  }
   // Type of the parameter for an input's storage; nullptr for one that was never written to.
   const Type* TypeOf(size_t i) const {
     if (IsNumber(tensors[i])) {
@@ -213,8 +220,11 @@ struct Graph::Variant {
   std::vector<Mutation> mutations;
 };
 
-Graph::Graph(std::string name, Body body, std::vector<int> donated)
-    : name_(std::move(name)), body_(std::move(body)), donated_(std::move(donated)) {}
+Graph::Graph(std::string name, Body body, std::vector<int> donated, bool functional)
+    : name_(std::move(name)),
+      body_(std::move(body)),
+      donated_(std::move(donated)),
+      functional_(functional) {}
 
 Graph::~Graph() = default;
 
@@ -236,6 +246,21 @@ void Graph::BuildSignature(const Inputs& inputs, trace::Signature& signature) co
   if (!inputs.shared) return;
   signature.Add(kShared);
   for (int first : inputs.first) signature.Add(static_cast<uint64_t>(first));
+}
+
+// A part of a larger tensor that no other input is a part of: a batch of a data set. It is copied
+// out before the program runs, or each batch would need a program of its own.
+bool Graph::IsSlice(const Inputs& inputs, size_t i) const {
+  if (inputs.states[i] == nullptr || !inputs.values[i]) return false;
+  const at::Tensor& tensor = inputs.tensors[i];
+  if (tensor.numel() == 0 || tensor.nbytes() >= tensor.storage().nbytes()) return false;
+  if (!tensor.is_contiguous() || tensor.is_conj() || tensor.is_neg()) return false;
+  {
+    std::lock_guard guard(by_reference_lock_);
+    if (i < by_reference_.size() && by_reference_[i]) return false;
+  }
+  if (!inputs.shared) return true;
+  return std::ranges::count(inputs.states, inputs.states[i]) == 1;
 }
 
 std::unique_ptr<Graph::Variant> Graph::Capture(const Inputs& inputs) const {
@@ -294,9 +319,10 @@ std::unique_ptr<Graph::Variant> Graph::Capture(const Inputs& inputs) const {
     for (at::Tensor& tensor : outputs) {
       if (!tensor.defined()) continue;
       const StorageState& state = StateOf(tensor);
-      // Part of something larger that nothing else returns.
+      // Part of something larger that nothing else returns. Strides stay as they are.
       if (input_of.count(&state) == 0 && users[&state] == 1 &&
-          tensor.nbytes() < tensor.storage().nbytes()) {
+          tensor.nbytes() < tensor.storage().nbytes() &&
+          tensor.strides() == c10::IntArrayRef(DenseStrides(tensor))) {
         at::Tensor own =
             MakeTensor(tensor.sizes(), DenseStrides(tensor), tensor.scalar_type(), inputs.device);
         Assign(own, Materialize(tensor));
@@ -320,6 +346,11 @@ std::unique_ptr<Graph::Variant> Graph::Capture(const Inputs& inputs) const {
     const auto input = input_of.find(&state);
     if (input != input_of.end() && !IsNumber(inputs.tensors[input->second])) {
       output.input = input->second;
+      for (size_t i = 0; i < n && !output.same; ++i) {
+        if (!tensor.is_same(stand_ins[i])) continue;
+        output.same = true;
+        output.input = static_cast<int>(i);
+      }
       continue;
     }
     auto [it, added] = storages.emplace(&state, static_cast<int>(variant->storages.size()));
@@ -354,6 +385,7 @@ std::unique_ptr<Graph::Variant> Graph::Capture(const Inputs& inputs) const {
   }
   if (!results.empty()) {
     variant->operation = capture.Close(name_, results, std::move(aliases), std::move(donated));
+    variant->operation->OptimizeFully();
     variant->closed_over = capture.closed_over();
   }
   return variant;
@@ -362,12 +394,46 @@ std::unique_ptr<Graph::Variant> Graph::Capture(const Inputs& inputs) const {
 std::vector<at::Tensor> Graph::Run(std::vector<at::Tensor>& all) {
   Inputs inputs(all);
   thread_local trace::Signature signature;
+  std::vector<std::pair<size_t, at::Tensor>> sliced;
   for (;;) {
+    for (size_t i = 0; i < inputs.tensors.size(); ++i) {
+      if (C10_LIKELY(!IsSlice(inputs, i))) continue;
+      const at::Tensor tensor = inputs.tensors[i];
+      sliced.emplace_back(i, tensor);
+      inputs.Replace(i, MakeTensor(tensor.sizes(), {}, tensor.dtype(), inputs.device,
+                                   tensor.nbytes(), Materialize(tensor)));
+    }
+    auto restore = [&] {
+      for (auto& [i, tensor] : sliced) inputs.Replace(i, std::move(tensor));
+      sliced.clear();
+    };
     BuildSignature(inputs, signature);
     Variant* found = variants_.Find(signature);
     if (C10_UNLIKELY(found == nullptr)) {
       const trace::Signature key = signature;  // the body may run other graphs
-      auto made = Capture(inputs);
+      std::unique_ptr<Variant> made;
+      try {
+        made = Capture(inputs);
+      } catch (...) {
+        restore();
+        throw;
+      }
+      bool copies_do = true;
+      for (const auto& [i, tensor] : sliced) {
+        auto is_input = [i = static_cast<int>(i)](const auto& use) { return use.input == i; };
+        if (std::ranges::none_of(made->mutations, is_input) &&
+            (functional_ || std::ranges::none_of(made->outputs, is_input))) {
+          continue;
+        }
+        copies_do = false;
+        std::lock_guard guard(by_reference_lock_);
+        by_reference_.resize(inputs.tensors.size());
+        by_reference_[i] = true;
+      }
+      if (!copies_do) {
+        restore();
+        continue;
+      }
       found = variants_.Insert(key, std::move(made));
     }
     const Variant& variant = *found;
@@ -423,12 +489,12 @@ std::vector<at::Tensor> Graph::Run(std::vector<at::Tensor>& all) {
     for (const auto& mutation : variant.mutations) mutated.push_back(value_of(mutation.source));
 
     // Only what is written to or returned stays, so that the rest can be donated.
-    std::vector<c10::Storage> kept(inputs.tensors.size());
+    std::vector<at::Tensor> kept(inputs.tensors.size());
     for (const auto& mutation : variant.mutations) {
-      kept[mutation.input] = inputs.tensors[mutation.input].storage();
+      kept[mutation.input] = inputs.tensors[mutation.input];
     }
     for (const OutputTensor& output : variant.outputs) {
-      if (output.input >= 0) kept[output.input] = inputs.tensors[output.input].storage();
+      if (output.input >= 0) kept[output.input] = inputs.tensors[output.input];
     }
     arguments.append(variant.closed_over.begin(), variant.closed_over.end());
     inputs.tensors.clear();
@@ -458,6 +524,9 @@ std::vector<at::Tensor> Graph::Run(std::vector<at::Tensor>& all) {
       const bool result = mutation.source.kind == Source::Kind::kResult;
       inputs.states[mutation.input]->value =
           result ? results[mutation.source.index] : std::move(mutated[i]);
+      if (!kept[mutation.input].is_inference()) {
+        kept[mutation.input].unsafeGetTensorImpl()->bump_version();
+      }
     }
     std::vector<c10::Storage> storages;
     for (size_t i = 0; i < variant.storages.size(); ++i) {
@@ -473,13 +542,33 @@ std::vector<at::Tensor> Graph::Run(std::vector<at::Tensor>& all) {
         outputs.emplace_back();
         continue;
       }
+      if (output.same) {
+        outputs.push_back(kept[output.input]);
+        continue;
+      }
+      if (output.input >= 0 && output.dtype == kept[output.input].dtype() &&
+          output.conjugate == kept[output.input].is_conj() &&
+          output.negative == kept[output.input].is_neg()) {
+        // A view in autograd's eyes as well.
+        outputs.push_back(
+            kept[output.input].as_strided(output.sizes, output.strides, output.offset));
+        continue;
+      }
       const c10::Storage& storage =
-          output.input >= 0 ? kept[output.input] : storages[output.storage];
+          output.input >= 0 ? kept[output.input].storage() : storages[output.storage];
       outputs.push_back(TensorOn(storage, output.sizes, output.strides, output.offset, output.dtype,
                                  output.conjugate, output.negative));
     }
     return outputs;
   }
+}
+
+void Graph::Prepare(std::vector<at::Tensor> all) {
+  Inputs inputs(all);
+  inputs.assume_written = true;
+  trace::Signature signature;
+  BuildSignature(inputs, signature);
+  if (variants_.Find(signature) == nullptr) variants_.Insert(signature, Capture(inputs));
 }
 
 Graph::Written Graph::Write(std::vector<at::Tensor> all, stablehlo::Platform platform) {

@@ -9,6 +9,7 @@
 
 #include "trace/operation.h"
 #include "trace/signature.h"
+#include "trace/spin_lock.h"
 
 namespace torch_tpu::aten {
 
@@ -26,13 +27,18 @@ class Graph {
   using Body = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 
   // `donated`: inputs whose buffers the program may take over if the caller holds them alone.
-  Graph(std::string name, Body body, std::vector<int> donated);
+  // `functional`: the caller does not mind if an output that is a view of an input shares memory
+  // with a copy of it instead.
+  Graph(std::string name, Body body, std::vector<int> donated, bool functional);
   ~Graph();
 
   // Empties `inputs` before it runs the program, so that buffers which nobody else holds can be
   // donated. Throws what the body throws, and trace::CaptureAborted where the body cannot be
   // captured; `inputs` is as it was then.
   std::vector<at::Tensor> Run(std::vector<at::Tensor>& inputs);
+
+  // Captures the program for inputs like these, which count as written to, before there are any.
+  void Prepare(std::vector<at::Tensor> inputs);
 
   // The program written out for a platform. Inputs that hold nothing count as written to, so that
   // `torch.empty` tensors can stand for inputs that do not exist.
@@ -59,12 +65,17 @@ class Graph {
   struct Inputs;
   struct Variant;
   void BuildSignature(const Inputs& inputs, trace::Signature& signature) const;
+  bool IsSlice(const Inputs& inputs, size_t i) const;
   std::unique_ptr<Variant> Capture(const Inputs& inputs) const;
 
   const std::string name_;
   const Body body_;
   const std::vector<int> donated_;
+  const bool functional_;
   trace::SignatureCache<Variant> variants_;
+  // Inputs that are written to or returned, so that a copy would not do; noticed at a capture.
+  mutable trace::SpinLock by_reference_lock_;
+  std::vector<bool> by_reference_;
 };
 
 // The state from which the capture of this thread draws random numbers next: int64[2], seed and

@@ -113,6 +113,47 @@ std::shared_ptr<Operation> ReadOperation(const Type* base, const ViewSpec& view)
   return *cache->Insert(signature, std::make_unique<std::shared_ptr<Operation>>(operation));
 }
 
+// `view` is a run of `base`'s elements as they are.
+bool IsRun(const Type& base, const ViewSpec& view) {
+  if (view.conjugate || view.negative || view.dtype != base.dtype) return false;
+  return c10::is_contiguous_strides(c10::IntArrayRef(view.sizes), c10::IntArrayRef(view.strides));
+}
+
+// Reads a run of `base`'s elements from the offset that is the second argument (s64[]). Runs differ
+// in nothing else in loops over the batches of a data set, which share a program this way.
+std::shared_ptr<Operation> ReadRunOperation(const Type* base, const stablehlo::Dims& sizes,
+                                            bool aligned) {
+  static auto* cache = new OperationCache;
+  trace::Signature signature;
+  signature.Clear();
+  signature.Add(reinterpret_cast<uint64_t>(base));
+  signature.Add(aligned);
+  for (int64_t d : sizes) signature.Add(static_cast<uint64_t>(d));
+  if (auto* found = cache->Find(signature)) return *found;
+  const Type* index = trace::Intern({trace::DType::kS64, {}});
+  auto operation = std::make_shared<Operation>(
+      "view", std::vector<const Type*>{base, index},
+      [sizes, aligned](stablehlo::Builder& builder, const stablehlo::Values& inputs) {
+        const int64_t count = c10::multiply_integers(sizes), all = inputs[0].numel();
+        stablehlo::Value offset = inputs[1];
+        if (!aligned) {
+          const auto flat = stablehlo::Reshape(inputs[0], {all});
+          const auto run = stablehlo::DynamicSlice(flat, {offset}, {count});
+          return trace::Lowered{{stablehlo::Reshape(run, sizes)}, {}};
+        }
+        // Runs of whole rows: the base keeps its last dimensions, where it has them.
+        stablehlo::Dims rows = sizes, one = sizes;
+        rows.insert(rows.begin(), all / count);
+        one.insert(one.begin(), 1);
+        const auto zero = builder.ConstantInt(offset.type(), 0);
+        stablehlo::Values starts(rows.size(), zero);
+        starts[0] = stablehlo::Divide(offset, builder.ConstantInt(offset.type(), count));
+        const auto row = stablehlo::DynamicSlice(stablehlo::Reshape(inputs[0], rows), starts, one);
+        return trace::Lowered{{stablehlo::Reshape(row, sizes)}, {}};
+      });
+  return *cache->Insert(signature, std::make_unique<std::shared_ptr<Operation>>(operation));
+}
+
 // Zeros.
 std::shared_ptr<Operation> EmptyOperation(const Type* type) {
   static auto* cache = new OperationCache;
@@ -326,8 +367,21 @@ ValuePtr Materialize(const at::Tensor& tensor) {
   const ViewSpec view = ViewOf(tensor);
   if (trace::IsPlain(*base->type(), view)) return base;
   ValuePtr result;
+  trace::Device& device = DeviceOf(tensor);
   Guarded([&] {
-    trace::Run(ReadOperation(base->type(), view), DeviceOf(tensor), {&base, 1}, false, &result);
+    // What is captured has its offset for good.
+    if (trace::Trace::Current() == nullptr && view.numel() > 0 && IsRun(*base->type(), view)) {
+      const int64_t count = view.numel();
+      const bool aligned = view.offset % count == 0 && base->type()->numel() % count == 0;
+      trace::HostNumber offset;
+      offset.dtype = trace::DType::kS64;
+      offset.integer = view.offset;
+      auto operation = ReadRunOperation(base->type(), view.sizes, aligned);
+      ValuePtr inputs[2] = {std::move(base), device.Number(offset)};
+      trace::Run(operation, device, inputs, false, &result);
+      return;
+    }
+    trace::Run(ReadOperation(base->type(), view), device, {&base, 1}, false, &result);
   });
   return result;
 }

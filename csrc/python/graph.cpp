@@ -92,11 +92,13 @@ stablehlo::Platform PlatformFromName(const std::string& name) {
 
 void BindGraph(py::module_& m) {
   py::class_<Graph, std::shared_ptr<Graph>>(m, "Graph")
-      .def(py::init([](std::string name, py::function body, std::vector<int> donated) {
-             return std::make_shared<Graph>(std::move(name), BodyOf(std::move(body)),
-                                            std::move(donated));
-           }),
-           py::arg("name"), py::arg("body"), py::arg("donated") = std::vector<int>())
+      .def(py::init(
+               [](std::string name, py::function body, std::vector<int> donated, bool functional) {
+                 return std::make_shared<Graph>(std::move(name), BodyOf(std::move(body)),
+                                                std::move(donated), functional);
+               }),
+           py::arg("name"), py::arg("body"), py::arg("donated") = std::vector<int>(),
+           py::arg("functional") = false)
       // Empties the list, so that the program may take buffers over that only the list holds. The
       // list is as it was where the function could not be captured.
       .def("run",

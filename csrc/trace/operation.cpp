@@ -153,9 +153,11 @@ void Operation::Load() {
   for (const Type* type : parameters_) largest = std::max(largest, type->numel());
   for (const Type* type : results_) largest = std::max(largest, type->numel());
   const std::chrono::duration<double> building = std::chrono::steady_clock::now() - start;
-  auto made =
-      Runtime::Get().Compile(module, largest <= kSmallElements ? Runtime::ProgramSize::kSmall
-                                                               : Runtime::ProgramSize::kLarge);
+  using Size = Runtime::ProgramSize;
+  const Size size = optimize_fully_             ? Size::kGraph
+                    : largest <= kSmallElements ? Size::kSmall
+                                                : Size::kLarge;
+  auto made = Runtime::Get().Compile(module, size);
   executable_ = std::move(made.executable);
   const bool again = std::exchange(ever_loaded_, true);
   last_used_.store(LoadedOperations::Now(), std::memory_order_relaxed);

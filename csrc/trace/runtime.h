@@ -58,8 +58,8 @@ class Runtime {
   stablehlo::Platform platform() const { return platform_; }
   // Programs may call the host's dot product (pjrt/host_dot.h).
   bool host_dot() const { return host_dot_; }
-  // How much a program computes: small ones are compiled in the cheapest way.
-  enum class ProgramSize { kSmall, kLarge };
+  // What a program is: small ones are compiled in the cheapest way, whole graphs in the best one.
+  enum class ProgramSize { kSmall, kLarge, kGraph };
   struct Compiled {
     std::shared_ptr<pjrt::Executable> executable;  // shared with others that have the same module
     CompileSource source = CompileSource::kCompiler;

@@ -7,6 +7,7 @@ import torch
 from torch.fx import GraphModule
 
 from .artifact import CompiledGraph
+from .inference import compile_inference
 from .partition import partition
 
 _numbers = itertools.count()
@@ -63,11 +64,13 @@ def tpu(module: GraphModule, inputs: Sequence, **options) -> Callable:
         from torch._inductor.compile_fx import compile_fx
 
         return compile_fx(module, inputs)
+    if (run := compile_inference(module, inputs, f"compiled_{next(_numbers)}")) is not None:
+        return run
     with torch._functorch.config.patch(
         donated_buffer=True,
-        # Entries of AOTAutograd's cache hold our artifacts, rather than keys of inductor's. They are
-        # written once the backward pass is there, so it may not wait for its first use, outside of
-        # this block; that costs little, since programs are captured when they first run.
+        # Entries of AOTAutograd's cache hold our artifacts, rather than keys of inductor's. They
+        # are written once the backward pass is there, so it may not wait for its first use, outside
+        # of this block; that costs little, since programs are captured when they first run.
         bundled_autograd_cache=True,
         force_non_lazy_backward_lowering=True,
     ):

@@ -51,7 +51,9 @@ class _Program:
                     "program for each combination; the Python code is not traced again for it. "
                     "Where sizes change all the time, pad them to a few.",
                 )
-            found = self.graphs[numbers] = _C.Graph(self.name, self._body(numbers), self.donated)
+            found = self.graphs[numbers] = _C.Graph(
+                self.name, self._body(numbers), self.donated, functional=True
+            )
         return found
 
     def _body(self, numbers: tuple):
