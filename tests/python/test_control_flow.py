@@ -511,6 +511,22 @@ def test_autocast_reaches_bodies(mode):
     assert expected[0].dtype is torch.bfloat16
 
 
+def test_debug_mode_runs_operator_by_operator():
+    def function(c, x):
+        y = map_over(lambda x, c: x * c, x, c)
+        _, z = while_loop(lambda i, z: i < 3, lambda i, z: (i + 1, z + i), (0, c))
+        z = torch.cond(z.sum() > 0, torch.sin, torch.cos, (z,))
+        return scan(lambda c, x: (c + x, (c * x).clone()), z, y)
+
+    arguments = torch.rand(3), torch.rand(4, 3)
+    torch.tpu.set_eager_mode("debug")
+    try:
+        actual = torch.compile(function, fullgraph=True)(*moved(arguments, "tpu"))
+    finally:
+        torch.tpu.set_eager_mode("strict")
+    same(actual, function(*arguments), tolerance=1e-6)
+
+
 # --- compiling for a TPU
 
 
