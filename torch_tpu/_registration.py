@@ -44,12 +44,13 @@ def register() -> None:
         torch.utils.generate_methods_for_privateuse1_backend(
             for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
         )
-        from torch_tpu.compile import fake
+        from torch_tpu.compile import fake, untraced
         from torch_tpu.compile.autocast import pass_through_autocast
         from torch_tpu.compile.flex_attention import accept_flex_attention
         from torch_tpu.compile.routing import route_inductor
 
         fake.register()
+        untraced.mark(tpu)
         route_inductor()
         pass_through_autocast()
         accept_flex_attention()

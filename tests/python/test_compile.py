@@ -467,12 +467,11 @@ def test_checkpointing_changes_nothing(p, preserve):
         for _ in range(2):
             loss = function(x)
             loss.backward()
-            losses.append(loss.item())
+            losses.append(loss.detach().cpu())
         outcomes.append((losses, [p.grad.cpu() for p in blocks.parameters()]))
     same(outcomes[1], outcomes[0], tolerance=1e-6)
     if preserve or p == 0:
-        same(outcomes[2][1], outcomes[0][1], tolerance=1e-6)
-        torch.testing.assert_close(outcomes[2][0], outcomes[0][0], rtol=1e-6, atol=0)
+        same(outcomes[2], outcomes[0], tolerance=1e-6)
 
 
 # --- autocast, modes of autograd
@@ -842,6 +841,55 @@ def test_shapes_that_depend_on_data():
             x = tensor(6, seed=seed).round()
             same(moved(g(x.to("tpu")), "cpu"), f(x))
     assert counters["stats"]["unique_graphs"] == 1
+
+
+def test_questions_about_the_device_are_constants():
+    def f(x):
+        if torch.tpu.is_available() and torch.accelerator.current_accelerator().type == "tpu":
+            return x + torch.tpu.device_count()
+        return x
+
+    out = torch.compile(f, fullgraph=True)(torch.zeros(2, device="tpu"))
+    assert out.sum().item() == 2 * torch.tpu.device_count()
+
+
+FUNCTIONS_OF_THE_DEVICE = {
+    "synchronize": lambda: torch.tpu.synchronize(),
+    "manual_seed": lambda: torch.tpu.manual_seed(5),
+    "memory_allocated": lambda: torch.tpu.memory_allocated(),
+    "rng_state": lambda: torch.tpu.set_rng_state(torch.tpu.get_rng_state()),
+    "fallbacks": lambda: torch.tpu.fallbacks(),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS_OF_THE_DEVICE)
+def test_functions_of_the_device_break_the_graph(name):
+    call = FUNCTIONS_OF_THE_DEVICE[name]
+
+    @torch.compile
+    def f(x):
+        y = x.sin()
+        call()
+        return y * 2
+
+    x = tensor(3)
+    same(f(x.to("tpu")).cpu(), x.sin() * 2, tolerance=1e-6)
+    assert sum(counters["graph_break"].values()) >= 1
+
+
+def test_generators_are_saved_and_restored_around_compiled_code():
+    def f(x):
+        with torch.random.fork_rng(devices=[0], device_type="tpu"):
+            torch.manual_seed(3)
+            inner = torch.rand_like(x)
+        return inner, torch.rand_like(x)
+
+    x = torch.zeros(4, device="tpu")
+    results = []
+    for function in (f, torch.compile(f)):
+        torch.manual_seed(9)
+        results.append(moved(function(x), "cpu"))
+    same(results[1], results[0])
 
 
 # --- operators of others

@@ -12,19 +12,17 @@ def mark(tpu: types.ModuleType) -> None:
     """Constants are computed once; what acts on devices and generators runs outside of graphs."""
     for name in _CONSTANT:
         getattr(tpu, name)._dynamo_marked_constant = True
-    frames = torch._C._dynamo.eval_frame
-    skip = frames._FrameAction.SKIP
     for module in (tpu.random, tpu.memory, tpu.diagnostics):
         for function in vars(module).values():
             if isinstance(function, types.FunctionType) and function.__module__ == module.__name__:
                 _leave_out(function)
-                # Called from ordinary code between two graphs, it and what it calls are not traced.
-                frames.set_code_exec_strategy(
-                    function.__code__, frames._FrameExecStrategy(skip, skip)
-                )
     _leave_out(tpu.synchronize)
 
 
 def _leave_out(function: types.FunctionType) -> None:
     function._torchdynamo_disable = True
     function._torchdynamo_disable_msg = f"torch.tpu.{function.__name__} is not part of graphs"
+    # Called from ordinary code between two graphs, it and what it calls are not traced either.
+    frames = torch._C._dynamo.eval_frame
+    skip = frames._FrameAction.SKIP
+    frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
