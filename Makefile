@@ -4,6 +4,7 @@
 #   make bench   the measurements under benchmarks/        make clean  remove what was built
 #   make fuzz    random programs on both devices           make numerics  docs/numerics.md
 #   make jax-compare   our programs against JAX's, by the TPU's compiler; writes docs/jax.md
+#   make plans        docs/plans.md: real models compiled for TPUs
 #   make operators    docs/operators.md                    make tpu-modules  what it says of the TPU
 #   make test-plugins   the core of the tests on other PJRT plugins
 #   make test-full      every operator, about an hour; writes docs/test-full.md
@@ -17,7 +18,7 @@ PIP    := $(BIN)/python -m pip install --disable-pip-version-check
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DELETE_ON_ERROR:
-.PHONY: demo build test test-python test-cpp test-plugins test-full lint format bench fuzz numerics clean
+.PHONY: plans demo build test test-python test-cpp test-plugins test-full lint format bench fuzz numerics clean
 
 # --- environment. The stamps are remade when pyproject.toml names other requirements.
 $(VENV)/python.stamp:
@@ -129,6 +130,11 @@ tpu-modules: build $(VENV)/test.stamp $(VENV)/tpu.stamp
 	-TORCH_TPU_DUMP=$(MODULES) TORCH_TPU_DUMP_PLATFORM=tpu $(BIN)/python -m pytest tests/full/test_opinfo.py
 	$(BIN)/python tools/tpu_modules.py $(MODULES) --out docs/tpu_modules.json
 	$(MAKE) operators
+
+# Models compiled for chips (docs/plans.md); those that are in docs/plans.json are not compiled again
+# unless PLANS_ARGS says --again.
+plans: build $(VENV)/demo.stamp $(VENV)/tpu.stamp
+	$(BIN)/python tools/plans.py $(PLANS_ARGS)
 
 # --- measurements. PEER may name a shell file, and PEER_BOOT a module, that start another package
 # which offers "tpu"; see benchmarks/eager_overhead.py.

@@ -15,6 +15,7 @@ from torch_tpu import _C
 from torch_tpu.aot import AdamW, Status
 from torch_tpu.aot import compile as aot_compile
 from torch_tpu.aot.plan import lower
+from torch_tpu.aot.recomputation import after
 from torch_tpu.aot.trace import record_call, record_training_step
 
 CONFIGS = Path(__file__).resolve().parents[2] / "examples/configs"
@@ -300,3 +301,65 @@ def test_a_program_survives_serialization():
         _C.LoadedProgram.deserialize("twice", serialized, types, [(torch.float32, [5])])
     with pytest.raises(RuntimeError):
         _C.LoadedProgram.deserialize("twice", b"nothing", types, types)
+
+
+class Blocks(nn.Module):
+    """Blocks whose activations are computed again in the backward pass."""
+
+    def __init__(self, checkpointing: bool, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.checkpointing = checkpointing
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.Dropout(dropout), nn.Linear(256, 64))
+            for _ in range(4)
+        )
+
+    def forward(self, x):
+        for block in self.blocks:
+            if self.checkpointing:
+                x = x + torch.utils.checkpoint.checkpoint(
+                    block, x, use_reentrant=False, preserve_rng_state=False
+                )
+            else:
+                x = x + block(x)
+        return x.square().mean()
+
+
+def test_activation_checkpointing_computes_the_same_step():
+    torch.manual_seed(0)
+    x = torch.randn(8, 64)
+    steps = []
+    plain = Blocks(False)
+    for checkpointing in (False, True):
+        model = Blocks(checkpointing)
+        model.load_state_dict(plain.state_dict())
+        recorded = record_training_step(model, (x,), {})
+        originals = {**dict(model.named_parameters()), "x": x}
+        values = [
+            originals.get(v.name, torch.zeros(v.shape)).detach().clone().to("tpu")
+            for v in recorded.inputs
+        ]
+        (loss,) = recorded.module(values)
+        steps.append([loss.cpu(), *(v.cpu() for v in values)])
+        tied = sum(n.target is after for n in recorded.module.graph.nodes)
+        assert tied == (4 if checkpointing else 0)
+    for one, other in zip(*steps, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_activation_checkpointing_saves_memory_in_the_compiled_program():
+    temporary = []
+    for checkpointing in (False, True):
+        with torch.device("meta"):
+            model, x = Blocks(checkpointing), torch.empty(2**19, 64)
+        report = aot_compile(model, (x,), topology="v5e:1x1", train=True).report
+        assert report.status == Status.OK, report.message
+        temporary.append(report.temporary_bytes)
+    assert temporary[1] < 0.7 * temporary[0]
+
+
+def test_activation_checkpointing_refuses_to_draw_again():
+    with torch.device("meta"):
+        model, x = Blocks(True, dropout=0.1), torch.empty(8, 64)
+    with pytest.raises(RuntimeError, match="set dropout to 0"):
+        record_training_step(model, (x,), {})

@@ -49,3 +49,10 @@ def test_the_training_example_saves_and_resumes(tmp_path):
     out = run("examples/train.py", "--steps", "8", "--checkpoint", str(checkpoint))
     assert f"saved {checkpoint} and resumed from it" in out
     assert checkpoint.exists()
+
+
+def test_the_planning_example():
+    """On another chip than its default, with fewer tokens."""
+    out = run("examples/plan.py", "--topology", "v6e:1x1", "--tokens", "256", "--batch", "2")
+    assert "decode step on v6e:1x1: fits" in out
+    assert "more sequences of 256 tokens would fit" in out

@@ -102,7 +102,9 @@ def from_config(path: Path, call: Call) -> Source:
         inputs = _inputs(model, config, call)
     model.train(call.train)
     if call.checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
+        model.gradient_checkpointing_enable(
+            gradient_checkpointing_kwargs={"use_reentrant": False, "preserve_rng_state": False}
+        )
     what = f"decode at {call.cache}" if call.cache else f"seq {call.seq}"
     kind = "training step" if call.train else "forward" if not call.cache else "step"
     dtype = str(call.dtype).removeprefix("torch.")

@@ -16,6 +16,7 @@ import torch
 from torch.fx import GraphModule
 
 from .plan_report import ProgramValue
+from .recomputation import keep_recomputation
 
 _FRAME = re.compile(r'\s*File "([^"]*)", line (\d+)')
 
@@ -120,13 +121,19 @@ class _State:
                 tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.device
             )
 
-    def call(self, state: Mapping[str, torch.Tensor], arguments: Sequence[torch.Tensor]) -> Any:
-        """The module's result for other weights and tensors in the arguments."""
+    def with_weights(self, state: Mapping[str, torch.Tensor]):
+        """A context in which the module has other weights."""
+        from torch.nn.utils.stateless import _reparametrize_module
+
+        return _reparametrize_module(self.model, dict(state), tie_weights=True)
+
+    def call(self, arguments: Sequence[torch.Tensor]) -> Any:
+        """The module's result for other tensors in the arguments."""
         memo: dict[int, Any] = {id(device): self.device for device in self.argument_devices}
         for (_, original), tensor in zip(self.argument_tensors, arguments, strict=True):
             memo[id(original)] = tensor
         args, kwargs = copy.deepcopy(self.arguments, memo)
-        return torch.func.functional_call(self.model, dict(state), args, kwargs)
+        return self.model(*args, **kwargs)
 
 
 def _outputs_of(result: Any) -> list[tuple[str, torch.Tensor]]:
@@ -221,8 +228,8 @@ def record_call(
 
     def run(tensors: list[torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
         weights = dict(zip(named, tensors, strict=False))
-        with torch.no_grad():
-            return _outputs_of(state.call(weights, tensors[len(named) :]))
+        with torch.no_grad(), state.with_weights(weights):
+            return _outputs_of(state.call(tensors[len(named) :]))
 
     return _record(state, inputs, run, donate)
 
@@ -280,10 +287,11 @@ def record_training_step(
         states = {kind: [next(remaining) for _ in trained] for kind in kinds}
         step = next(remaining)
         leaves = {n: weights[n].detach().requires_grad_() for n in trained}
-        with torch.enable_grad():
-            value = loss(state.call({**weights, **leaves}, list(remaining)))
-        setup_stacktrace_preservation_hooks_from_tensors(value)
-        gradients = torch.autograd.grad(value, list(leaves.values()), allow_unused=True)
+        # The backward pass may compute parts of the forward again.
+        with torch.enable_grad(), state.with_weights({**weights, **leaves}):
+            value = loss(state.call(list(remaining)))
+            setup_stacktrace_preservation_hooks_from_tensors(value)
+            gradients = torch.autograd.grad(value, list(leaves.values()), allow_unused=True)
         used = [i for i, gradient in enumerate(gradients) if gradient is not None]
 
         def of(values: Sequence) -> list:
@@ -310,4 +318,7 @@ def record_training_step(
             step.add_(1)
         return [("loss", value.detach())]
 
-    return _record(state, inputs, run, donate)
+    recorded = _record(state, inputs, run, donate)
+    weights = {i for i, value in enumerate(recorded.inputs) if value.role != "input"}
+    keep_recomputation(recorded.module, weights)
+    return recorded

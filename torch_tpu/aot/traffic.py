@@ -65,10 +65,11 @@ class _Traffic:
             first = user.operands[0] == name
             if first and user.opcode in _READS_A_PART:
                 total += _bytes(user.shape)
-            elif first and user.opcode == "dynamic-update-slice":
-                continue  # stays where it is
-            elif user.opcode == "bitcast":
+            elif user.opcode == "bitcast" or (first and user.opcode == "dynamic-update-slice"):
+                # What is updated stays where it is; it is read by who reads the result.
                 total += self._used(fused, user.name, whole)
+            elif user.opcode == "tuple":
+                continue
             elif user.opcode == "fusion":
                 total += sum(
                     self._read(user.called["calls"], position, whole)

@@ -10,6 +10,7 @@ import os
 import re
 import resource
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -50,9 +51,17 @@ def compile_one(topology, text: str, dump: str | None, executable: str | None) -
     return result
 
 
+def _end_with(parent: int) -> None:
+    """Ends this process when its parent is gone, also in the middle of a compilation."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
 def main() -> None:
     from torch_tpu import _C
 
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     answers = os.fdopen(int(sys.argv[1]), "w", buffering=1)
     topologies = {}
     for line in sys.stdin:
