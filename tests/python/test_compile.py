@@ -210,6 +210,22 @@ def test_overlapping_inputs_of_which_one_is_written():
         same(values[1], values[0])
 
 
+def test_places_in_a_common_storage_are_not_confused_by_a_cache():
+    def f(x, y, w):
+        x.add_(1)
+        return (y * w).sum()
+
+    for offset in (0, 1, 2):
+        torch._dynamo.reset()
+        values = []
+        for device, function in (("cpu", f), ("tpu", torch.compile(f))):
+            base = torch.arange(6.0, device=device)
+            w = torch.ones(3, device=device, requires_grad=True)
+            function(base[:4], base[offset : offset + 3], w).backward()
+            values.append(moved((w.grad, base), "cpu"))
+        same(values[1], values[0])
+
+
 def test_the_same_tensor_twice():
     def f(x, y):
         x.mul_(2)
@@ -756,6 +772,20 @@ def test_a_learning_rate_as_a_number_in_cpu_memory_does_not_recompile():
         schedule.step()
         graphs.append((counters["stats"]["unique_graphs"], torch.tpu.compilations()["count"]))
     assert graphs[-1] == graphs[2], graphs
+
+
+def test_a_constant_of_the_graph_can_be_cached():
+    def f(x):
+        return x * torch.tensor([1.0, 2.0]).to(x.device) + torch.tensor(3.0)
+
+    for entry in ("autograd_cache_miss", "autograd_cache_hit"):
+        torch._dynamo.reset()
+        counters.clear()
+        x = torch.ones(2, device="tpu", requires_grad=True)
+        torch.compile(f)(x).sum().backward()
+        same(x.grad.cpu(), torch.tensor([1.0, 2.0]))
+        assert counters["aot_autograd"][entry] == 1
+        assert counters["aot_autograd"]["autograd_cache_bypass"] == 0
 
 
 # --- sizes that vary

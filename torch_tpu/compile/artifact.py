@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import torch
 from torch._inductor.output_code import OutputCode
 from torch.fx import GraphModule
 
@@ -33,10 +34,12 @@ class CompiledGraph(OutputCode):
     def prepare_for_serialization(self) -> None:
         from torch.fx._graph_pickler import GraphPickler, Options
 
-        self._stored = GraphPickler.dumps(
-            self.executable.module,
-            Options(ops_filter=None, node_metadata_key_filter=lambda key: key in _KEPT),
-        )
+        # Constants are real tensors, and are to be read as such.
+        with torch.utils._python_dispatch._disable_current_modes():
+            self._stored = GraphPickler.dumps(
+                self.executable.module,
+                Options(ops_filter=None, node_metadata_key_filter=lambda key: key in _KEPT),
+            )
         self.executable = None
 
     def post_compile(self, example_inputs, constants, graph_kwargs) -> None:

@@ -1,10 +1,14 @@
 """The backend "tpu" of `torch.compile`."""
 
+import functools
+import hashlib
 import itertools
+import pathlib
 from collections.abc import Callable, Sequence
 
 import torch
 from torch.fx import GraphModule
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .artifact import CompiledGraph
 from .inference import compile_inference
@@ -54,6 +58,22 @@ def _aot_autograd() -> Callable:
     )
 
 
+@functools.cache
+def _fingerprint() -> str:
+    """Of this package: what another version has cached may be cut and partitioned otherwise."""
+    digest = hashlib.sha256()
+    for path in sorted(pathlib.Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _share_storage(inputs: Sequence) -> bool:
+    plain = [
+        x for x in inputs if isinstance(x, torch.Tensor) and not is_traceable_wrapper_subclass(x)
+    ]
+    return len({x.untyped_storage()._cdata for x in plain}) < len(plain)
+
+
 def tpu(module: GraphModule, inputs: Sequence, **options) -> Callable:
     """Compiles a graph of `torch.compile`: `torch.compile(f, backend="tpu")`.
 
@@ -66,12 +86,19 @@ def tpu(module: GraphModule, inputs: Sequence, **options) -> Callable:
         return compile_fx(module, inputs)
     if (run := compile_inference(module, inputs, f"compiled_{next(_numbers)}")) is not None:
         return run
-    with torch._functorch.config.patch(
-        donated_buffer=True,
-        # Entries of AOTAutograd's cache hold our artifacts, rather than keys of inductor's. They
-        # are written once the backward pass is there, so it may not wait for its first use, outside
-        # of this block; that costs little, since programs are captured when they first run.
-        bundled_autograd_cache=True,
-        force_non_lazy_backward_lowering=True,
+    tag = f"{torch.compiler.config.cache_key_tag} torch_tpu {_fingerprint()}"
+    caching = torch._functorch.config.enable_autograd_cache and not _share_storage(inputs)
+    with (
+        torch.compiler.config.patch(cache_key_tag=tag),
+        torch._functorch.config.patch(
+            donated_buffer=True,
+            # The keys of AOTAutograd's cache leave out where in a common storage inputs lie.
+            enable_autograd_cache=caching,
+            # Its entries hold our artifacts, rather than keys of inductor's. They are written once
+            # the backward pass is there, so it may not wait for its first use, outside of this
+            # block; that costs little, since programs are captured when they first run.
+            bundled_autograd_cache=True,
+            force_non_lazy_backward_lowering=True,
+        ),
     ):
         return _aot_autograd()(module, inputs)
