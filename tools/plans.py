@@ -61,9 +61,11 @@ def make(kind: str, model: str, topologies: list[str], timeout: float, results: 
 HEAD = """# Plans of real models for single chips
 
 Made by `make plans` (`tools/plans.py`) from the configurations in `examples/configs`: batch 1,
-2,048 tokens, bfloat16; a decode step has a static cache of 2,048 tokens; a training step is forward,
-backward and AdamW in one program, its states in bfloat16. No weights exist, nothing has run on a
-chip: figures are libtpu's, from compiling. "needed" is what must be free on the device: arguments,
+2,048 tokens, bfloat16; a decode step has a static cache of 2,048 tokens; a training step is
+forward, backward and AdamW in one program, its states in bfloat16. No weights exist, nothing has
+run on a chip: figures are libtpu's, from compiling. Where "code not finished" the compiler was
+stopped, on a busy machine; what memory is needed was known by then. Times are of the machine that
+made this page. "needed" is what must be free on the device: arguments,
 outputs that take no argument's place, temporaries, the program. "at the clock" are the compiler's
 estimated cycles, copies between memories not among them; "at published rates" is the larger of
 operations at the chip's peak and traffic at its memory's bandwidth, a lower bound.

@@ -37,7 +37,7 @@ CHIPS = {
         Chip("v4", 275e12 / 2, 1228e9 / 2, int(30.5 * GIB), 1.05e9),
         Chip("v5e", 197e12, 819e9, int(15.75 * GIB), 1.5e9),
         Chip("v5p", 459e12, 2765e9, int(95.7 * GIB), 1.75e9),
-        Chip("v6e", 918e12, 1640e9, int(31.2 * GIB), 1.75e9),
+        Chip("v6e", 918e12, 1640e9, int(31.24 * GIB), 1.75e9),
         Chip("tpu7x", 2307e12 / 2, 7380e9 / 2, int(94.7 * GIB), 2.2e9),
     )
 }
