@@ -1,5 +1,6 @@
 """The native module. Device indices are plain integers, already checked to be a tpu device's."""
 
+import datetime
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -141,3 +142,26 @@ def record_scan(
 
 # Gives up what this thread captures; raises RuntimeError.
 def abort_capture(why: str) -> NoReturn: ...
+
+# --- the c10d backend (csrc/distributed)
+class GroupOptions(torch.distributed.distributed_c10d.Backend.Options): ...
+
+class ProcessGroup(torch.distributed.distributed_c10d.Backend):
+    # `host_backend(store, rank, size, timeout)` makes the group for CPU tensors; it is not called
+    # in a group of one. `global_ranks` are for messages.
+    def __init__(
+        self,
+        store: torch.distributed.Store,
+        rank: int,
+        size: int,
+        timeout: datetime.timedelta,
+        name: str,
+        global_ranks: list[int],
+        host_backend: Callable[
+            [torch.distributed.Store, int, int, datetime.timedelta],
+            torch.distributed.distributed_c10d.Backend,
+        ],
+    ) -> None: ...
+    @property
+    def options(self) -> GroupOptions: ...
+    def perform_nocolor_split(self, device: torch.device) -> None: ...

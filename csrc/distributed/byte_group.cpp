@@ -1,6 +1,7 @@
 #include "distributed/byte_group.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "distributed/host_memory.h"
 #include "distributed/reduction.h"
@@ -10,10 +11,11 @@ namespace {
 
 // Up to this size everyone gets everything and reduces it alone: one exchange instead of two.
 constexpr int64_t kSmallBytes = 32 << 10;
-// Larger arrays are exchanged in chunks, so that one is reduced while the next is on its way.
-// Measured with two ranks on two cores: 2 to 8 MiB are equally fast, others slower.
+// Larger arrays are exchanged in chunks, so that one is reduced while the next is on its way, and
+// what was received is still in the cache.
 constexpr int64_t kChunkBytes = 4 << 20;
 constexpr int64_t kChunksAhead = 2;
+constexpr int kFewRanks = 8;
 
 int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -25,12 +27,30 @@ std::vector<const void*> Pieces(const at::Tensor& bytes, int count, int64_t stri
   return pieces;
 }
 
+// Gloo's sums of these are what is wanted: the same on all ranks, in the elements' own precision.
+// Its minima lose NaN.
+bool BackendAdds(ByteGroup::Reduction reduction) {
+  using c10::ScalarType;
+  const bool dtype = reduction.dtype == ScalarType::Float ||
+                     reduction.dtype == ScalarType::Double || reduction.dtype == ScalarType::Int ||
+                     reduction.dtype == ScalarType::Long;
+  return dtype &&
+         (reduction.op == c10d::ReduceOp::SUM || reduction.op == c10d::ReduceOp::PREMUL_SUM);
+}
+
 }  // namespace
 
-ByteGroup::Work ByteGroup::StartAllGather(at::Tensor into, at::Tensor bytes) {
+// Gloo's all-to-all sends and receives everything at once, its all-gather goes round step by step:
+// measured with two ranks and 2 MiB, 2.3 against 10 ms. The copies cost little while they are few.
+ByteGroup::Work ByteGroup::StartAllGather(at::Tensor into, const at::Tensor& bytes) {
+  if (size_ <= kFewRanks) {
+    const std::vector<int64_t> blocks(size_, bytes.numel());
+    return StartAllToAll(std::move(into), bytes.repeat({size_}), blocks, blocks);
+  }
   c10d::AllgatherOptions options;
   options.timeout = timeout_;
-  return backend_._allgather_base(into, bytes, options);
+  at::Tensor input = bytes;
+  return backend_._allgather_base(into, input, options);
 }
 
 ByteGroup::Work ByteGroup::StartGather(const at::Tensor& into, at::Tensor bytes, int root) {
@@ -110,12 +130,34 @@ at::Tensor ByteGroup::Reduce(const at::Tensor& bytes, Reduction reduction, int r
 
 at::Tensor ByteGroup::ReduceTo(const at::Tensor& bytes, Reduction reduction, int root) {
   const int64_t size = bytes.numel();
-  if (size > kSmallBytes) return ReduceChunked(bytes, reduction, root);
+  if (size > kSmallBytes) {
+    return root < 0 && BackendAdds(reduction) ? AllReduceByBackend(bytes, reduction)
+                                              : ReduceChunked(bytes, reduction, root);
+  }
   at::Tensor all = root < 0 ? AllGather(bytes) : Gather(bytes, root);
   if (!all.defined()) return all;
   at::Tensor result = NewBytes(size);
   distributed::Reduce(reduction.op, reduction.dtype, Pieces(all, size_, size),
                       result.mutable_data_ptr(), size / c10::elementSize(reduction.dtype));
+  return result;
+}
+
+at::Tensor ByteGroup::AllReduceByBackend(const at::Tensor& bytes, Reduction reduction) {
+  const int64_t size = bytes.numel();
+  at::Tensor result = NewBytes(size);
+  c10d::AllreduceOptions options;
+  options.timeout = timeout_;
+  options.reduceOp = c10d::ReduceOp::SUM;
+  std::vector<Work> works;
+  // A chunk is copied while those before it are on their way.
+  for (int64_t begin = 0; begin < size; begin += kChunkBytes) {
+    const int64_t length = std::min(kChunkBytes, size - begin);
+    at::Tensor chunk = result.narrow(0, begin, length);
+    std::memcpy(chunk.mutable_data_ptr(), bytes.const_data_ptr<uint8_t>() + begin, length);
+    std::vector<at::Tensor> tensors{chunk.view(reduction.dtype)};
+    works.push_back(backend_.allreduce(tensors, options));
+  }
+  for (const Work& work : works) await_(work);
   return result;
 }
 

@@ -10,8 +10,9 @@
 namespace torch_tpu::distributed {
 
 // Collectives on host memory (one-dimensional CPU tensors of bytes), through a c10d backend for CPU
-// tensors that has to move bytes only: what is reduced is reduced here. So every dtype and reduce
-// operation is there, sums are rounded once, and all ranks get the same bits.
+// tensors. What is reduced is reduced here, but for large sums that the backend makes as well: so
+// every dtype and reduce operation is there, narrow floats are rounded once, and all ranks get the
+// same bits.
 class ByteGroup {
  public:
   using Work = c10::intrusive_ptr<c10d::Work>;
@@ -53,8 +54,10 @@ class ByteGroup {
  private:
   // Root -1: every rank gets the result.
   at::Tensor ReduceTo(const at::Tensor& bytes, Reduction reduction, int root);
+  // Where the backend itself adds up as is wanted, it takes half the steps.
+  at::Tensor AllReduceByBackend(const at::Tensor& bytes, Reduction reduction);
   at::Tensor ReduceChunked(const at::Tensor& bytes, Reduction reduction, int root);
-  Work StartAllGather(at::Tensor into, at::Tensor bytes);
+  Work StartAllGather(at::Tensor into, const at::Tensor& bytes);
   Work StartGather(const at::Tensor& into, at::Tensor bytes, int root);
   Work StartAllToAll(at::Tensor into, at::Tensor bytes, std::vector<int64_t> sent,
                      std::vector<int64_t> received);

@@ -2,16 +2,70 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/core/impl/alloc_cpu.h>
+
+#include <map>
+#include <mutex>
 
 #include "aten/errors.h"
 #include "aten/storage.h"
 #include "lowering/call.h"
+#include "pjrt/in_place.h"
 #include "trace/device.h"
 
 namespace torch_tpu::distributed {
 
+namespace {
+
+// Free pieces of large memory, by size. Never destroyed: tensors may be freed at the very end.
+class FreePieces {
+ public:
+  static constexpr size_t kGranularity = 256 << 10;  // smaller ones the allocator keeps itself
+  static FreePieces& Get() {
+    static auto* pieces = new FreePieces;
+    return *pieces;
+  }
+  void* Take(size_t size) {
+    {
+      std::lock_guard lock(mutex_);
+      if (auto it = free_.find(size); it != free_.end()) {
+        void* piece = it->second;
+        free_.erase(it);
+        total_ -= size;
+        return piece;
+      }
+    }
+    return c10::alloc_cpu(size);
+  }
+  void Give(void* piece, size_t size) {
+    {
+      std::lock_guard lock(mutex_);
+      if (total_ + size <= kCapacity) {
+        free_.emplace(size, piece);
+        total_ += size;
+        return;
+      }
+    }
+    c10::free_cpu(piece);
+  }
+
+ private:
+  static constexpr size_t kCapacity = 256 << 20;
+  std::mutex mutex_;
+  std::multimap<size_t, void*> free_;
+  size_t total_ = 0;
+};
+
+}  // namespace
+
 at::Tensor NewBytes(int64_t size) {
-  return at::empty({size}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
+  const auto options = at::TensorOptions().dtype(at::kByte).device(at::kCPU);
+  if (size < static_cast<int64_t>(FreePieces::kGranularity)) return at::empty({size}, options);
+  const size_t rounded = (static_cast<size_t>(size) + FreePieces::kGranularity - 1) /
+                         FreePieces::kGranularity * FreePieces::kGranularity;
+  return at::from_blob(
+      FreePieces::Get().Take(rounded), {size},
+      [rounded](void* piece) { FreePieces::Get().Give(piece, rounded); }, options);
 }
 
 at::Tensor ReadValues(const std::vector<trace::ValuePtr>& values) {

@@ -8,7 +8,8 @@
 
 namespace torch_tpu::distributed {
 
-// Host memory as one-dimensional CPU tensors of bytes.
+// Host memory as one-dimensional CPU tensors of bytes. Large pieces are kept for reuse: the pages
+// of fresh memory cost more than copying into them.
 at::Tensor NewBytes(int64_t size);
 
 // The contents of the values, one after another. Waits until they are computed and throws what went
