@@ -8,6 +8,7 @@
 #   make operators    docs/operators.md                    make tpu-modules  what it says of the TPU
 #   make test-plugins   the core of the tests on other PJRT plugins
 #   make test-full      every operator, about an hour; writes docs/test-full.md
+#   make opinfo-compile   every operator under torch.compile; writes docs/compile-coverage.md
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
@@ -18,7 +19,7 @@ PIP    := $(BIN)/python -m pip install --disable-pip-version-check
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DELETE_ON_ERROR:
-.PHONY: plans demo build test test-python test-cpp test-plugins test-full lint format bench fuzz numerics clean
+.PHONY: plans demo build test test-python test-cpp test-plugins test-full opinfo-compile lint format bench fuzz numerics clean
 
 # --- environment. The stamps are remade when pyproject.toml names other requirements.
 $(VENV)/python.stamp:
@@ -96,6 +97,10 @@ test-plugins: build $(VENV)/test.stamp $(VENV)/newest-plugin.stamp
 test-full: build $(VENV)/test.stamp
 	@$(BIN)/python -m pytest tests/full --junitxml=$(BUILD)/full.xml $(TEST_ARGS); status=$$?; \
 	$(BIN)/python tools/full_report.py $(BUILD)/full.xml > docs/test-full.md; exit $$status
+
+opinfo-compile: build $(VENV)/test.stamp
+	$(BIN)/python tests/full/opinfo_compile.py --out $(BUILD)/opinfo-compile.jsonl \
+	  --page docs/compile-coverage.md
 
 # Random programs; FUZZ_ARGS="--programs 100 --seed 7" for others than the 5,000 from seed 0.
 fuzz: build $(VENV)/test.stamp

@@ -1,6 +1,8 @@
 """`torch.compile` on tpu: equal to eager PyTorch on the CPU, and as a CUDA user knows it."""
 
+import concurrent.futures
 import copy
+import functools
 import warnings
 from unittest import mock
 
@@ -490,6 +492,25 @@ def test_checkpointing_changes_nothing(p, preserve):
         same(outcomes[2], outcomes[0], tolerance=1e-6)
 
 
+def test_selective_checkpointing():
+    from torch.utils.checkpoint import (
+        checkpoint,
+    )
+    from torch.utils.checkpoint import (
+        create_selective_checkpoint_contexts as contexts,
+    )
+
+    def f(x, w):
+        return checkpoint(
+            lambda x: ((x @ w).relu() @ w).sin(),
+            x,
+            use_reentrant=False,
+            context_fn=functools.partial(contexts, [torch.ops.aten.mm.default]),
+        )
+
+    compiled_agrees(f, tensor(4, 4, grad=True), tensor(4, 4, grad=True, seed=1))
+
+
 # --- autocast, modes of autograd
 
 
@@ -580,6 +601,35 @@ def test_gradients_inside_the_graph():
         return torch.func.grad(lambda x: (x.sin() * x).sum())(x), torch.vmap(lambda r: r @ r)(x)
 
     compiled_agrees(f, tensor(3, 4), graphs=1)
+
+
+def test_inference_tensors_are_written_to():
+    f = torch.compile(lambda x: (x.add_(1), x[1:])[1])
+    with torch.inference_mode():
+        x = torch.zeros(3, device="tpu")
+        assert [f(x).sum().item() for _ in range(2)] == [2, 4]
+        assert x.sum().item() == 6
+
+
+def test_compiled_autograd():
+    model = Block()
+    reference = copy.deepcopy(model)
+    model.to("tpu")
+    x = tensor(2, 8)
+    with torch._dynamo.compiled_autograd._enable(torch.compile()):
+        model(x.to("tpu")).square().mean().backward()
+    reference(x).square().mean().backward()
+    for actual, expected in zip(model.parameters(), reference.parameters(), strict=True):
+        same(actual.grad.cpu(), expected.grad, tolerance=1e-5)
+
+
+def test_several_threads():
+    f = torch.compile(lambda x: (x * 2).sin().sum())
+    x = torch.ones(100, device="tpu")
+    f(x)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda _: f(x).item(), range(40)))
+    assert len(set(results)) == 1
 
 
 def test_custom_functions():
