@@ -8,7 +8,7 @@ import zipfile
 import pytest
 
 from torch_tpu import _plugins
-from torch_tpu.aot import Status, compile_text, hlo, liveness, load
+from torch_tpu.aot import Status, compile_text, hlo, liveness, load, traffic
 from torch_tpu.aot.plan_report import PlanReport, ProgramValue
 
 # Two products with a donated weight; the lines are those of a model that does not exist.
@@ -275,3 +275,47 @@ def test_live_bytes_along_the_schedule():
     assert liveness.unpadded_bytes("bf16[]{:T(256)}") == 2
     assert liveness.unpadded_bytes("pred[3]") == 3
     assert liveness.unpadded_bytes("s4[3]") == 2
+
+
+TRAFFIC = """HloModule m, is_scheduled=true
+
+%view (p: bf16[8,128]) -> bf16[1024] {
+  %p = bf16[8,128]{1,0:T(8,128)(2,1)} parameter(0)
+  ROOT %b = bf16[1024]{0:T(1024)(128)(2,1)} bitcast(%p)
+}
+
+%reads (a: bf16[8,128], t: f32[64,128]) -> f32[1024] {
+  %a = bf16[8,128]{1,0:T(8,128)(2,1)} parameter(0)
+  %t = f32[64,128]{1,0:T(8,128)} parameter(1)
+  %v = bf16[1024]{0:T(1024)(128)(2,1)} fusion(%a), kind=kLoop, calls=%view
+  %s = f32[8,128]{1,0:T(8,128)} slice(%t), slice={[0:8], [0:128]}
+  %r = f32[1024]{0:T(1024)} bitcast(%s)
+  %c = f32[1024]{0:T(1024)} convert(%v)
+  ROOT %d = f32[1024]{0:T(1024)S(1)} add(%c, %r)
+}
+
+%updates (cache: f32[64,128], row: f32[1,128], i: s32[]) -> f32[64,128] {
+  %cache = f32[64,128]{1,0:T(8,128)} parameter(0)
+  %row = f32[1,128]{1,0:T(1,128)} parameter(1)
+  %i = s32[]{:T(128)} parameter(2)
+  ROOT %u = f32[64,128]{1,0:T(8,128)} dynamic-update-slice(%cache, %row, %i, %i)
+}
+
+ENTRY %main (x: bf16[8,128], table: f32[64,128], row: f32[1,128], i: s32[]) -> f32[64,128] {
+  %x = bf16[8,128]{1,0:T(8,128)(2,1)} parameter(0)
+  %table = f32[64,128]{1,0:T(8,128)} parameter(1)
+  %row.1 = f32[1,128]{1,0:T(1,128)} parameter(2)
+  %i.1 = s32[]{:T(128)} parameter(3)
+  %f = f32[1024]{0:T(1024)S(1)} fusion(%x, %table), kind=kLoop, calls=%reads
+  %start = (f32[1024]{0:T(1024)}, f32[1024]{0:T(1024)S(1)}, u32[]{:S(2)}) copy-start(%f)
+  %done = f32[1024]{0:T(1024)} copy-done(%start)
+  ROOT %g = f32[64,128]{1,0:T(8,128)} fusion(%table, %row.1, %i.1), kind=kLoop, calls=%updates
+}
+"""
+
+
+def test_traffic_is_what_moves_to_and_from_the_devices_memory():
+    read = 8 * 128 * 2 + 8 * 128 * 4  # all of x through a view, a slice of the table
+    copied = 1024 * 4  # from the chip's memory
+    updated = 128 * 4 + 128 * 4 + 4  # a row read and written, its index
+    assert traffic.memory_traffic(hlo.parse(TRAFFIC)) == read + copied + updated

@@ -71,11 +71,13 @@ class _Traffic:
             elif user.opcode == "tuple":
                 continue
             elif user.opcode == "fusion":
-                total += sum(
+                inside = sum(
                     self._read(user.called["calls"], position, whole)
                     for position, operand in enumerate(user.operands)
                     if operand == name
                 )
+                # One that only renames its operand is a view: its result's users read.
+                total += inside or self._used(fused, user.name, whole)
             else:
                 total += whole
         return total
