@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numeric>
+#include <optional>
 
 #include "lowering/dot.h"
 #include "lowering/elementwise.h"
@@ -85,9 +87,59 @@ Value MatrixProduct(Call& c, Value a, Value b) {
   return AccumulatingDot(c, a, b, dims);
 }
 
-// beta * self + alpha * product, rounded once. A bias with beta = 0 is not even read.
+// A matrix whose rows a view merged from several dimensions, with these apart: [rows..., columns].
+std::optional<Value> WithRowsApart(Value matrix) {
+  const Builder& builder = matrix.builder();
+  const int64_t rows = matrix.dim(0), columns = matrix.dim(1);
+  if (rows == 0 || columns == 0) return std::nullopt;
+  for (Value x = builder.ReshapeSource(matrix); x.defined(); x = builder.ReshapeSource(x)) {
+    Dims apart;
+    int64_t count = 1;
+    for (int64_t d : x.dims()) {
+      if (count == rows) break;
+      if (d != 1) apart.push_back(d);
+      count *= d;
+    }
+    if (count != rows || apart.size() < 2) continue;
+    apart.push_back(columns);
+    return Reshape(x, apart);
+  }
+  return std::nullopt;
+}
+
+// The product of two matrices, possibly with its rows apart. The TPU's compiler is free to choose
+// the order in memory of dimensions that are apart, such as batch and sequence; merged, it copies
+// what attention then wants in another order.
+Value RowsProduct(Call& c, Value a, Value b) {
+  if (!c.on_tpu() || a.rank() != 2) return MatrixProduct(c, a, b);
+  if (const auto rows = WithRowsApart(a)) {
+    return AccumulatingDot(c, *rows, b, {.lhs_contract = {rows->rank() - 1}, .rhs_contract = {0}});
+  }
+  // A weight's gradient sums over merged rows.
+  const auto* transposition = c.builder().TranspositionOf(a);
+  if (transposition == nullptr) return MatrixProduct(c, a, b);
+  const auto left = WithRowsApart(transposition->source), right = WithRowsApart(b);
+  if (!left || !right ||
+      !std::equal(left->dims().begin(), left->dims().end() - 1, right->dims().begin(),
+                  right->dims().end() - 1)) {
+    return MatrixProduct(c, a, b);
+  }
+  std::vector<int64_t> summed(left->rank() - 1);
+  std::iota(summed.begin(), summed.end(), 0);
+  return AccumulatingDot(c, *left, *right, {.lhs_contract = summed, .rhs_contract = summed});
+}
+
+// Rounds before it merges rows, so that views after and before that cancel.
+Value Finish(Call& c, Value x) { return Reshape(Convert(x, c.result().dtype), c.result().dims); }
+
+// beta * self + alpha * product, rounded once. A bias with beta = 0 is not even read. The product's
+// rows may be apart, and stay so unless the bias has as many.
 Value AddScaled(Call& c, Value product) {
   const Type& out = c.result();
+  const Dims& bias = c.tensor("self").dims();
+  if (product.rank() != out.rank() && bias.size() == out.dims.size() && bias[0] != 1) {
+    product = Reshape(product, out.dims);
+  }
   const DType compute = ComputeType(out.dtype);
   Value sum = Convert(product, compute);
   if (!c.is("alpha", 1)) {
@@ -98,7 +150,7 @@ Value AddScaled(Call& c, Value product) {
   if (!c.is("beta", 1)) {
     self = Multiply(self, BroadcastTo(c.scalar("beta", compute), self.dims()));
   }
-  return Add(BroadcastTo(self, out.dims), sum);
+  return Add(BroadcastTo(self, sum.dims()), sum);
 }
 
 const std::vector<std::pair<std::string, std::vector<double>>> kScales = {{"alpha", {1.0}},
@@ -108,7 +160,7 @@ Values Matmul(Call& c) {
   Value a = c.tensor("self"), b = c.tensor("mat2");
   RefuseBool(a, a.rank() == 2 ? "addmm_impl_cpu_" : "baddbmm");
   CheckFactors(a, b);
-  return {Convert(MatrixProduct(c, a, b), c.result().dtype)};
+  return {Finish(c, RowsProduct(c, a, b))};
 }
 TPU_RULE({.op = "mm", .lower = &Matmul});
 TPU_RULE({.op = "bmm", .lower = &Matmul});
@@ -124,7 +176,7 @@ Values Addmm(Call& c) {
               "self and mat2 must have the same dtype, but got ", self, " and ", mat2);
   CheckFactors(a, b);
   CheckExpands(c.tensor("self").dims(), c.result().dims);
-  return {Convert(AddScaled(c, MatrixProduct(c, a, b)), c.result().dtype)};
+  return {Finish(c, AddScaled(c, RowsProduct(c, a, b)))};
 }
 TPU_RULE(
     {.op = "addmm", .lower = &Addmm, .specialize = kScales, .scalars_fit = Rule::Fits::kCompute});

@@ -202,6 +202,11 @@ void Builder::RecordTransposition(Value result, Transposition transposition) {
   transpositions_.emplace(result.id(), std::move(transposition));
 }
 
+Value Builder::ReshapeSource(Value x) const {
+  const auto found = reshape_sources_.find(x.id());
+  return found == reshape_sources_.end() ? Value() : found->second;
+}
+
 std::vector<bool> Builder::LiveParameters(const Values& roots) const {
   std::vector<bool> live(types_.size(), false);
   std::vector<int> pending;

@@ -98,6 +98,9 @@ class Builder {
   // nullptr if another operation than Transpose made `x`.
   const Transposition* TranspositionOf(Value x) const;
   void RecordTransposition(Value result, Transposition transposition);
+  // What a Reshape reshaped; undefined if another operation made `x`.
+  Value ReshapeSource(Value x) const;
+  void RecordReshape(Value result, Value source) { reshape_sources_.emplace(result.id(), source); }
   // For each parameter, whether any of `roots` depends on it.
   std::vector<bool> LiveParameters(const Values& roots) const;
   // Number of operations emitted so far (regions included).
@@ -116,6 +119,7 @@ class Builder {
   std::vector<int> uses_;  // operands of every operation, those inside its regions included
   std::vector<std::pair<size_t, size_t>> use_range_;       // of the operation that made each value
   std::unordered_map<int, Transposition> transpositions_;  // by the value they gave
+  std::unordered_map<int, Value> reshape_sources_;         // by the value they gave
   std::vector<std::pair<int, int>> aliases_;
   std::vector<int> donated_;
   int indent_ = 2;

@@ -70,7 +70,9 @@ Value Reshape(Value x, const Dims& dims) {
   if (negative || result.numel() != x.numel()) {
     Fail("stablehlo.reshape", "cannot reshape to " + result.str(), {x});
   }
-  return EmitOne("stablehlo.reshape", {x}, "", result);
+  Value reshaped = EmitOne("stablehlo.reshape", {x}, "", result);
+  x.builder().RecordReshape(reshaped, x);
+  return reshaped;
 }
 
 Value Transpose(Value x, const std::vector<int64_t>& permutation) {
