@@ -36,8 +36,9 @@ MEASURES = {
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """x: [batch, length, heads, head_dim]."""
     first, second = x.chunk(2, dim=-1)
-    return x * cos + torch.cat([-second, first], dim=-1) * sin
+    return x * cos[:, None] + torch.cat([-second, first], dim=-1) * sin[:, None]
 
 
 class Layer(nn.Module):
@@ -57,11 +58,9 @@ class Layer(nn.Module):
     def forward(self, x, cos, sin):
         batch, length, _ = x.shape
         h = self.input_norm(x)
-        q, k, v = (
-            f(h).view(batch, length, -1, self.s.head_dim).transpose(1, 2)
-            for f in (self.q, self.k, self.v)
-        )
+        q, k, v = (f(h).view(batch, length, -1, self.s.head_dim) for f in (self.q, self.k, self.v))
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         a = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         x = x + self.o(a.transpose(1, 2).reshape(batch, length, -1))
         h = self.post_norm(x)
