@@ -177,7 +177,7 @@ void Gather(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arguments, Ga
 
 // With the values of all tensors known.
 void BuildSignature(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arguments,
-                    const Gathered& gathered, Signature& signature) {
+                    const Gathered& gathered, Signature& signature, bool with_offsets = true) {
   signature.Clear();
   uint64_t first = reinterpret_cast<uint64_t>(&entry);
   if (entry.uses_dots) {
@@ -190,7 +190,8 @@ void BuildSignature(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> argum
       signature.Add(kNone);
     } else if (value.toTensor().device().is_privateuseone()) {
       const GatheredTensor& t = gathered.tensors[tensor++];
-      AddTensor(signature, *t.tensor, t.value ? t.value->type() : nullptr);
+      AddTensor(signature, *t.tensor, t.value ? t.value->type() : nullptr,
+                with_offsets || t.written || !IsPiece(*t.tensor));
     } else {
       AddNumber(signature, gathered.numbers[number++]);
     }
@@ -423,6 +424,35 @@ void CallOneByOne(const OperatorEntry& entry, Stack* stack) {
   torch::jit::drop(*stack, n);
 }
 
+// Loops over the rows of a tensor make calls that differ in an offset alone. After a few plans for
+// such calls the rows are copied out first (by one program for all of them), and the calls are the
+// same. True if the arguments on the stack were replaced in this way.
+bool CopyRowsOut(const OperatorEntry& entry, const Gathered& gathered, Stack* stack) {
+  constexpr int kFew = 8;
+  const size_t n = entry.arguments.size();
+  if (trace::Trace::Current() != nullptr) return false;
+  bool any = false;
+  for (const GatheredTensor& t : gathered.tensors) any |= !t.written && IsPiece(*t.tensor);
+  if (!any) return false;
+  static auto* seen = new trace::SignatureCache<std::atomic<int>>;
+  Signature signature;
+  BuildSignature(entry, torch::jit::last(*stack, n), gathered, signature, /*with_offsets=*/false);
+  std::atomic<int>* count = seen->Find(signature);
+  if (count == nullptr) count = seen->Insert(signature, std::make_unique<std::atomic<int>>(0));
+  if (count->fetch_add(1) < kFew) return false;
+  bool replaced = false;
+  for (size_t i = 0; i < n; ++i) {
+    c10::IValue& value = (*stack)[stack->size() - n + i];
+    if (entry.arguments[i].written || !value.isTensor()) continue;
+    const at::Tensor& tensor = value.toTensor();
+    if (!tensor.defined() || !tensor.device().is_privateuseone() || !IsPiece(tensor)) continue;
+    value = MakeTensor(tensor.sizes(), {}, tensor.dtype(), tensor.device().index(), tensor.nbytes(),
+                       Materialize(tensor));
+    replaced = true;
+  }
+  return replaced;
+}
+
 }  // namespace
 
 DispatchCounts Dispatches() { return {hits.load(), misses.load()}; }
@@ -453,6 +483,7 @@ void RuleKernel::Call(Stack* stack) const {
     if (C10_UNLIKELY(plan == nullptr)) {
       locks.Unlock();  // planning may run Python
       const Signature key = signature;
+      if (CopyRowsOut(entry, gathered, stack)) continue;
       auto made =
           Guarded([&] { return MakePlan(entry, *stack, gathered); }, Describe(entry, arguments));
       if (made->operation) ExplainMiss(entry, arguments, gathered, shared, *made->operation);

@@ -248,13 +248,35 @@ void Graph::BuildSignature(const Inputs& inputs, trace::Signature& signature) co
   for (int first : inputs.first) signature.Add(static_cast<uint64_t>(first));
 }
 
+std::string Graph::WhyCaptured(const Inputs& inputs) const {
+  std::vector<SignaturePart> now;
+  for (size_t i = 0; i < inputs.tensors.size(); ++i) {
+    const at::Tensor& tensor = inputs.tensors[i];
+    std::string text = "None";
+    if (IsNumber(tensor)) {
+      text = inputs.TypeOf(i)->str() + " on the CPU";
+    } else if (tensor.defined()) {
+      text = SignatureText(tensor, inputs.TypeOf(i));
+    }
+    if (inputs.first[i] != static_cast<int>(i)) {
+      text += ", shares memory with input " + std::to_string(inputs.first[i]);
+    }
+    now.push_back({"input " + std::to_string(i), std::move(text)});
+  }
+  std::lock_guard guard(last_mutex_);
+  const bool first = std::exchange(captured_, true) == false;
+  std::string why = first ? "first call of this graph" : Difference(last_, now);
+  if (why.empty()) why = "matrix products of another precision, or deterministic algorithms";
+  last_ = std::move(now);
+  return why;
+}
+
 // A part of a larger tensor that no other input is a part of: a batch of a data set. It is copied
 // out before the program runs, or each batch would need a program of its own.
 bool Graph::IsSlice(const Inputs& inputs, size_t i) const {
   if (inputs.states[i] == nullptr || !inputs.values[i]) return false;
   const at::Tensor& tensor = inputs.tensors[i];
-  if (tensor.numel() == 0 || tensor.nbytes() >= tensor.storage().nbytes()) return false;
-  if (!tensor.is_contiguous() || tensor.is_conj() || tensor.is_neg()) return false;
+  if (!IsPiece(tensor)) return false;
   {
     std::lock_guard guard(by_reference_lock_);
     if (i < by_reference_.size() && by_reference_[i]) return false;
@@ -386,6 +408,7 @@ std::unique_ptr<Graph::Variant> Graph::Capture(const Inputs& inputs) const {
   if (!results.empty()) {
     variant->operation = capture.Close(name_, results, std::move(aliases), std::move(donated));
     variant->operation->OptimizeFully();
+    variant->operation->Explain(WhyCaptured(inputs), "");
     variant->closed_over = capture.closed_over();
   }
   return variant;

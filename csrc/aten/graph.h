@@ -4,9 +4,11 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
+#include "aten/miss_reason.h"
 #include "trace/operation.h"
 #include "trace/signature.h"
 #include "trace/spin_lock.h"
@@ -67,6 +69,8 @@ class Graph {
   void BuildSignature(const Inputs& inputs, trace::Signature& signature) const;
   bool IsSlice(const Inputs& inputs, size_t i) const;
   std::unique_ptr<Variant> Capture(const Inputs& inputs) const;
+  // What differs from the inputs that were captured last.
+  std::string WhyCaptured(const Inputs& inputs) const;
 
   const std::string name_;
   const Body body_;
@@ -76,6 +80,10 @@ class Graph {
   // Inputs that are written to or returned, so that a copy would not do; noticed at a capture.
   mutable trace::SpinLock by_reference_lock_;
   std::vector<bool> by_reference_;
+  // Of the inputs that were captured last, for the compile log.
+  mutable std::mutex last_mutex_;
+  mutable std::vector<SignaturePart> last_;
+  mutable bool captured_ = false;
 };
 
 // The state from which the capture of this thread draws random numbers next: int64[2], seed and

@@ -16,10 +16,7 @@
 namespace torch_tpu::aten {
 namespace {
 
-// What a part of the signature is called and what it was.
-struct Part {
-  std::string name, text;
-};
+using Part = SignaturePart;
 
 template <class List>
 std::string Dims(const List& dims) {
@@ -33,27 +30,6 @@ std::string Dims(const List& dims) {
 
 std::string ShortName(c10::ScalarType dtype) {
   return std::string(stablehlo::Name(lowering::ToDType(dtype)));
-}
-
-// As much as AddTensor (tensor_signature.h) tells apart: "f32[64,8] (strides [1,64] of f32[8,64])".
-std::string TensorText(const GatheredTensor& gathered) {
-  const at::Tensor& t = *gathered.tensor;
-  const trace::Type* base = gathered.value ? gathered.value->type() : nullptr;
-  std::string view;
-  auto add = [&view](const std::string& text) { view += (view.empty() ? "" : ", ") + text; };
-  if (!t.is_contiguous()) add("strides " + Dims(t.strides()));
-  if (t.storage_offset() != 0) add("offset " + std::to_string(t.storage_offset()));
-  if (t.is_conj()) add("conjugated");
-  if (t.is_neg()) add("negated");
-  if (base == nullptr) {
-    add("never written");
-  } else if (!t.sizes().equals(base->dims) || lowering::ToDType(t.scalar_type()) != base->dtype) {
-    view += view.empty() ? "view of " : " of ";
-    view += stablehlo::Name(base->dtype);
-    view += Dims(base->dims);
-  }
-  const std::string type = ShortName(t.scalar_type()) + Dims(t.sizes());
-  return view.empty() ? type : type + " (" + view + ")";
 }
 
 std::string NumberText(const GatheredNumber& number) {
@@ -76,7 +52,10 @@ std::vector<Part> Describe(const OperatorEntry& entry, c10::ArrayRef<c10::IValue
   size_t tensor = 0, number = 0;
   auto tensor_text = [&](const c10::IValue& value) -> std::string {
     if (!value.isTensor() || !value.toTensor().defined()) return "None";
-    if (value.toTensor().device().is_privateuseone()) return TensorText(gathered.tensors[tensor++]);
+    if (value.toTensor().device().is_privateuseone()) {
+      const GatheredTensor& t = gathered.tensors[tensor++];
+      return SignatureText(*t.tensor, t.value ? t.value->type() : nullptr);
+    }
     return NumberText(gathered.numbers[number++]);
   };
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -137,6 +116,26 @@ std::vector<Part> Describe(const OperatorEntry& entry, c10::ArrayRef<c10::IValue
   return parts;
 }
 
+}  // namespace
+
+std::string SignatureText(const at::Tensor& t, const trace::Type* base) {
+  std::string view;
+  auto add = [&view](const std::string& text) { view += (view.empty() ? "" : ", ") + text; };
+  if (!t.is_contiguous()) add("strides " + Dims(t.strides()));
+  if (t.storage_offset() != 0) add("offset " + std::to_string(t.storage_offset()));
+  if (t.is_conj()) add("conjugated");
+  if (t.is_neg()) add("negated");
+  if (base == nullptr) {
+    add("never written");
+  } else if (!t.sizes().equals(base->dims) || lowering::ToDType(t.scalar_type()) != base->dtype) {
+    view += view.empty() ? "view of " : " of ";
+    view += stablehlo::Name(base->dtype);
+    view += Dims(base->dims);
+  }
+  const std::string type = ShortName(t.scalar_type()) + Dims(t.sizes());
+  return view.empty() ? type : type + " (" + view + ")";
+}
+
 // Of the parts that both have; a list's further elements follow from its length.
 std::string Difference(const std::vector<Part>& before, const std::vector<Part>& now) {
   constexpr size_t kMost = 4;
@@ -152,8 +151,6 @@ std::string Difference(const std::vector<Part>& before, const std::vector<Part>&
   if (differences > kMost) text += "; and " + std::to_string(differences - kMost) + " more";
   return text;
 }
-
-}  // namespace
 
 void ExplainMiss(const OperatorEntry& entry, c10::ArrayRef<c10::IValue> arguments,
                  const Gathered& gathered, bool storages_shared, trace::Operation& operation) {

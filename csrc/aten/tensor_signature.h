@@ -14,7 +14,7 @@ namespace torch_tpu::aten {
 // type of its storage's value (`base`; nullptr if nothing was written yet). A whole storage, the
 // usual case, is one word.
 inline void AddTensor(trace::Signature& signature, const at::Tensor& tensor,
-                      const trace::Type* base) {
+                      const trace::Type* base, bool with_offset = true) {
   constexpr uint64_t kViewFlag = uint64_t{1} << 63, kEmptyFlag = uint64_t{1} << 62;
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   const c10::IntArrayRef sizes = impl.sizes();
@@ -37,7 +37,13 @@ inline void AddTensor(trace::Signature& signature, const at::Tensor& tensor,
   if (!contiguous) {
     for (int64_t d : impl.strides()) signature.Add(static_cast<uint64_t>(d));
   }
-  signature.Add(static_cast<uint64_t>(impl.storage_offset()));
+  if (with_offset) signature.Add(static_cast<uint64_t>(impl.storage_offset()));
+}
+
+// A part of a larger tensor, in one piece.
+inline bool IsPiece(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && tensor.numel() > 0 && !tensor.is_conj() && !tensor.is_neg() &&
+         tensor.nbytes() < tensor.storage().nbytes();
 }
 
 }  // namespace torch_tpu::aten

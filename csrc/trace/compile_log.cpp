@@ -60,8 +60,10 @@ void LogCompilation(CompileRecord record) {
   record.number = ++numbered;
   if (Prints()) {
     const std::string where = record.where.empty() ? "" : ", at " + record.where;
-    fprintf(stderr, "torch_tpu: compile %llu: aten.%s: %.1f ms, from %s, %lld operations: %s%s\n",
-            static_cast<unsigned long long>(record.number), record.operation.c_str(),
+    // Graphs are no operators.
+    const char* kind = record.operation.starts_with("compiled") ? "" : "aten.";
+    fprintf(stderr, "torch_tpu: compile %llu: %s%s: %.1f ms, from %s, %lld operations: %s%s\n",
+            static_cast<unsigned long long>(record.number), kind, record.operation.c_str(),
             record.seconds * 1e3, Name(record.source), static_cast<long long>(record.operations),
             record.reason.c_str(), where.c_str());
   }

@@ -14,8 +14,6 @@ from .artifact import CompiledGraph
 from .inference import compile_inference
 from .partition import partition
 
-_numbers = itertools.count()
-
 
 def on_tpu(module: GraphModule, inputs: Sequence) -> bool:
     """Whether anything that the graph takes or makes is on tpu."""
@@ -34,7 +32,7 @@ def on_tpu(module: GraphModule, inputs: Sequence) -> bool:
 
 
 def _compile_forward(module: GraphModule, inputs: Sequence) -> CompiledGraph:
-    return CompiledGraph.of(module, f"compiled_{next(_numbers)}")
+    return CompiledGraph.of(module, "compiled")
 
 
 def _compile_backward(module: GraphModule, inputs: Sequence) -> CompiledGraph:
@@ -42,7 +40,7 @@ def _compile_backward(module: GraphModule, inputs: Sequence) -> CompiledGraph:
     context = torch._guards.TracingContext.try_get()
     metadata = context.fw_metadata if context is not None else None
     donated = getattr(metadata, "bw_donated_idxs", None) or ()
-    return CompiledGraph.of(module, f"compiled_{next(_numbers)}_backward", tuple(donated))
+    return CompiledGraph.of(module, "compiled backward", tuple(donated))
 
 
 def _aot_autograd() -> Callable:
@@ -84,7 +82,7 @@ def tpu(module: GraphModule, inputs: Sequence, **options) -> Callable:
         from torch._inductor.compile_fx import compile_fx
 
         return compile_fx(module, inputs)
-    if (run := compile_inference(module, inputs, f"compiled_{next(_numbers)}")) is not None:
+    if (run := compile_inference(module, inputs, "compiled")) is not None:
         return run
     tag = f"{torch.compiler.config.cache_key_tag} torch_tpu {_fingerprint()}"
     caching = torch._functorch.config.enable_autograd_cache and not _share_storage(inputs)

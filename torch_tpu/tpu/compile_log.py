@@ -12,7 +12,8 @@ class CompileRecord:
     number: int
     """1 for the first of this process."""
     operation: str
-    """The operator with its overload, "add.Tensor", or the name of a compiled graph."""
+    """The operator with its overload, "add.Tensor"; "compiled" or "compiled backward" for a graph
+    of `torch.compile`."""
     source: str
     """"compiler"; "disk", the cache of earlier runs; or "memory", where another operation of this
     process has the same program."""
@@ -33,8 +34,9 @@ class CompileRecord:
 
     def __str__(self) -> str:
         where = f", at {self.where}" if self.where else ""
+        kind = "" if self.operation.startswith("compiled") else "aten."
         return (
-            f"{self.number}: aten.{self.operation}: {self.seconds * 1e3:.1f} ms, from "
+            f"{self.number}: {kind}{self.operation}: {self.seconds * 1e3:.1f} ms, from "
             f"{self.source}, {self.operations} operations: {self.reason}{where}"
         )
 
