@@ -19,8 +19,8 @@ def test_a_rank_is_killed(victim):
             assert status == -9
             continue
         assert status == 0, output
-        line = next(x for x in output.splitlines() if x.startswith("["))
-        told, errors, seconds, device_works = json.loads(line)
+        line = next(x for x in output.splitlines() if x.startswith("told "))
+        told, errors, seconds, device_works = json.loads(line.removeprefix("told "))
         assert told == rank and device_works
         assert len(errors) == (3 if rank == (victim + 1) % 4 else 2)
         for error in errors:
