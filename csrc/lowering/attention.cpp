@@ -205,13 +205,22 @@ Value SumTo(Value x, const Dims& dims) {
 }
 
 Values AttentionBackward(Call& c) {
-  const Attention a = AttentionOf(c);
+  Attention a = AttentionOf(c);
   Values results(4);
   if (c.tensor("grad_out").numel() == 0 || a.heads.keys == 0) {
     for (int i = 0; i < 4; ++i) {
       if (c.wants(i)) results[i] = c.builder().Constant(c.result(i), 0);
     }
     return results;
+  }
+  Value grad = Reshape(c.tensor("grad_out"), a.heads.output());
+  if (c.on_tpu()) {
+    // Where forward and backward are one program its compiler would find that the scores are the
+    // forward's and keep those, queries times keys in size, until here.
+    const Values anew = OptimizationBarrier({a.query, a.key, grad});
+    a.query = anew[0];
+    a.key = anew[1];
+    grad = anew[2];
   }
   Value scale = ScaleOf(c, a);
   Value scores = ScoresOf(c, a, scale);
@@ -223,7 +232,6 @@ Values AttentionBackward(Call& c) {
   logsumexp = WithoutMasked(logsumexp);
   Value weights = Exp(Subtract(scores, AlongRows(logsumexp, scores.dims())));
 
-  Value grad = Reshape(c.tensor("grad_out"), a.heads.output());
   Value output = Reshape(c.tensor("out"), a.heads.output());
   Value delta =
       Reduce(Multiply(Convert(grad, a.compute), Convert(output, a.compute)), Reduction::kSum, {4});

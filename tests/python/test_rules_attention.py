@@ -8,7 +8,10 @@ import torch.nn.functional as F
 from agreement import moved, same
 from rule_inputs import values, weights
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from torch_tpu.compile.capture import to_stablehlo
 
 FUSED = "ScaledDotProductFusedAttentionOverrideableBackward0"
 
@@ -193,3 +196,22 @@ def test_transformer_layer():
         return [p.grad for p in layer.parameters()]
 
     same(run("tpu"), run("cpu"), tolerance=1e-3)
+
+
+def test_training_written_for_the_tpu_computes_the_scores_anew():
+    """As one program; it runs here as well."""
+
+    def step(*inputs):
+        leaves = [x.detach().requires_grad_() for x in inputs]
+        y = F.scaled_dot_product_attention(*leaves, is_causal=True, enable_gqa=True)
+        return (y.detach(), *torch.autograd.grad((y * y).sum(), leaves))
+
+    shapes = [(2, 4, 6, 8), (2, 2, 6, 8), (2, 2, 6, 8)]
+    inputs = [torch.randn(shape) for shape in shapes]
+    ours = [x.to("tpu") for x in inputs]
+    graph = make_fx(step)(*ours)
+    text = to_stablehlo(graph, ours, "tpu", lines=False).text
+    assert text.count("stablehlo.optimization_barrier") == 1
+    found = torch.tpu.export.load(text)(*ours)
+    for got, wanted in zip(found, step(*inputs), strict=True):
+        torch.testing.assert_close(got.cpu().reshape(wanted.shape), wanted)
