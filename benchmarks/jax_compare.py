@@ -207,7 +207,8 @@ def compare(directory: Path, topologies: list[str]) -> list[Line]:
             result = "" if report.ok else f"{report.status}: {report.message}"
             print(f"compiled {path.parent.name} {path.stem} {report.topology} {result}", flush=True)
 
-        reports = compile_modules(files, topology, on_report=show)
+        # Float32 products of highest precision take the compiler minutes.
+        reports = compile_modules(files, topology, timeout=3600, on_report=show)
         for i, name in enumerate(names):
             lines.append(Line(topology, *name, reports[2 * i], reports[2 * i + 1]))
     return lines
