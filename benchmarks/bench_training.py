@@ -2,7 +2,8 @@
 """Training steps of a small GPT compiled as a whole (forward, backward, AdamW): seconds a step.
 
 usage: bench_training.py [--device tpu|cpu] [--boot MODULE] [--mode step|model|eager]
-                         [--backend NAME] [--steps 10] [--layers 6] [--width 256] [--batch 8] [--length 128]
+                         [--backend NAME] [--steps 10] [--layers 6] [--width 256] [--batch 8]
+                         [--length 128]
 
 Prints one JSON line. `step` compiles forward, backward and optimizer in one function, `model` the
 model alone, with the optimizer compiled by itself; `eager` compiles nothing. Run it for each of the

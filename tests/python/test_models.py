@@ -4,6 +4,8 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 ROOT = pathlib.Path(__file__).parents[2]
 
 
@@ -49,6 +51,17 @@ def test_the_training_example_saves_and_resumes(tmp_path):
     out = run("examples/train.py", "--steps", "8", "--checkpoint", str(checkpoint))
     assert f"saved {checkpoint} and resumed from it" in out
     assert checkpoint.exists()
+
+
+def test_the_compiling_example():
+    lines = run("examples/compile.py", "--steps", "3").splitlines()
+    eager, compiled = (
+        [float(x) for x in line.split()[1:]] for line in lines if line.startswith(("eager", "comp"))
+    )
+    assert len(eager) == 3
+    assert eager == pytest.approx(compiled, rel=1e-4)
+    roots = next(line for line in lines if line.startswith("roots")).split()[1:]
+    assert [float(x) for x in roots] == pytest.approx([2**0.5, 3, 1234.5**0.5], rel=1e-6)
 
 
 def test_the_planning_example():
