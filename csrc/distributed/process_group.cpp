@@ -78,6 +78,14 @@ void CheckList(const std::vector<at::Tensor>& list, const at::Tensor& block, int
   }
 }
 
+// The same elements in a tensor that Python does not know. Other threads let go of it without the
+// GIL, for which they must not ask while the interpreter ends.
+at::Tensor WithoutPython(const at::Tensor& tensor) {
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  return at::Tensor(impl->shallow_copy_and_detach(impl->version_counter(),
+                                                  /*allow_tensor_metadata_change=*/true));
+}
+
 // PREMUL_SUM is a sum of products that each rank makes itself.
 std::vector<at::Tensor> Premultiplied(const c10d::ReduceOp& op,
                                       const std::vector<at::Tensor>& tensors) {
@@ -206,7 +214,11 @@ ProcessGroup::WorkPtr ProcessGroup::Start(Collective collective) {
     collective.sequence = ++sequence_;
   }
   Tensors inputs, outputs;
-  for (const Part& part : collective.parts) {
+  for (Part& part : collective.parts) {
+    if (transport_) {
+      for (at::Tensor& tensor : part.inputs) tensor = WithoutPython(tensor);
+      for (at::Tensor& tensor : part.outputs) tensor = WithoutPython(tensor);
+    }
     inputs.insert(inputs.end(), part.inputs.begin(), part.inputs.end());
     outputs.insert(outputs.end(), part.outputs.begin(), part.outputs.end());
   }
@@ -497,8 +509,8 @@ void ProcessGroup::monitoredBarrier(const c10d::BarrierOptions& options, bool) {
 
 ProcessGroup::WorkPtr ProcessGroup::Message(OpType type, const Tensors& tensors, int peer,
                                             int tag) {
-  const at::Tensor& tensor = Only(tensors, "tensor");
-  CheckTensor(tensor);
+  CheckTensor(Only(tensors, "tensor"));
+  const at::Tensor tensor = WithoutPython(tensors[0]);
   TORCH_CHECK_VALUE(transport_ != nullptr && peer != rank_ && peer < size_, "tpu_dist: rank ",
                     rank_, " of ", size_, " cannot exchange messages with rank ", peer);
   transport_->RaiseFailure();
@@ -506,7 +518,7 @@ ProcessGroup::WorkPtr ProcessGroup::Message(OpType type, const Tensors& tensors,
   auto work = NewWork(type, getSequenceNumberForGroup(),
                       std::string(CallName(type)) + "(" +
                           DescribeArray(tensor.scalar_type(), ShapeOf(tensor)) + ")",
-                      tensors, sends ? Tensors{} : tensors);
+                      {tensor}, sends ? Tensors{} : Tensors{tensor});
   if (sends) {
     transport_->Send(tensor, peer, tag, work);
   } else {
