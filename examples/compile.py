@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""torch.compile on the tpu device: a model, its training step, and a loop whose end depends on data.
+"""torch.compile on the tpu device: a model, a training step, a loop whose end depends on data.
 
 usage: compile.py [--device tpu] [--steps 5]
 Prints the losses with and without torch.compile, and what was compiled and why.
