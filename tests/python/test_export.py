@@ -361,7 +361,6 @@ def test_portable_artifact():
 def test_without_jaxlib_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "jaxlib", None)
     monkeypatch.setitem(sys.modules, "jaxlib.mlir", None)
-    monkeypatch.setitem(sys.modules, "jaxlib.mlir.dialects", None)
     exported = torch.tpu.export.export(Mlp(), (torch.randn(2, 6),))
     with pytest.raises(ModuleNotFoundError, match=r"torch-tpu\[export\]"):
         exported.portable_artifact()

@@ -24,10 +24,15 @@ class LoadedFunction:
     Results never require gradients. Arguments are not changed.
     """
 
-    def __init__(self, text: str, device: torch.device, name: str = "program") -> None:
+    def __init__(
+        self, text: str, device: torch.device, *, module: bytes | None = None, name: str = "program"
+    ) -> None:
+        """`module` is what is compiled, where that is not the text."""
         self.parameter_types, self.result_types = main_types(text)
         self.device = device
-        self._program = _C.LoadedProgram(name, text, self.parameter_types, self.result_types)
+        self._program = _C.LoadedProgram(
+            name, module or text, self.parameter_types, self.result_types
+        )
 
     def __call__(self, *arguments: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Raises TypeError for another number of arguments or what is not a tensor, RuntimeError
@@ -157,7 +162,8 @@ def load(
         text, signature, state = archive.load(io.BytesIO(contents))
         return LoadedModule(text, signature, state, device)
     if artifact.is_artifact(contents):
-        return LoadedFunction(artifact.deserialize(contents), device)
+        # The text is of jaxlib's version, which may be newer than the plugin's.
+        return LoadedFunction(artifact.deserialize(contents), device, module=contents)
     try:
         text = contents.decode()
     except UnicodeDecodeError as error:
