@@ -204,8 +204,10 @@ def compare(directory: Path, topologies: list[str]) -> list[Line]:
 
         def show(report: ModuleReport) -> None:
             path = Path(report.file)
-            result = "" if report.ok else f"{report.status}: {report.message}"
-            print(f"compiled {path.parent.name} {path.stem} {report.topology} {result}", flush=True)
+            result = (
+                f"in {report.seconds:.0f} s" if report.ok else f"{report.status}: {report.message}"
+            )
+            print(f"{path.parent.name} {path.stem} {report.topology} {result}", flush=True)
 
         # Float32 products of highest precision take the compiler minutes.
         reports = compile_modules(files, topology, timeout=3600, on_report=show)
