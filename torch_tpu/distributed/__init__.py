@@ -8,6 +8,8 @@ import torch.distributed as dist
 
 from torch_tpu import _C
 
+from . import bootstrap
+
 _NAMES = ("tpu_dist", "tpu")
 _created = collections.Counter()  # groups by name
 
@@ -52,6 +54,8 @@ def _create(options, group_options):
 
 
 def register() -> None:
-    """Makes the backend known to `torch.distributed`, also as the default one for tpu."""
+    """Makes the backend known to `torch.distributed`, also as the default one for tpu, and tells
+    libtpu of the other ranks while no client exists."""
+    bootstrap.prepare()
     for name in _NAMES:
         dist.Backend.register_backend(name, _create, extended_api=True, devices=["tpu"])
