@@ -58,4 +58,6 @@ def register() -> None:
             from torch_tpu import distributed
 
             distributed.register()
+            tpu.distributed = distributed
+            _alias("tpu.distributed", distributed)
         _registered = True

@@ -9,6 +9,9 @@ import torch.distributed as dist
 from torch_tpu import _C
 
 from . import bootstrap
+from .mesh import rank_order, topology_aware_mesh
+
+__all__ = ["rank_order", "register", "topology_aware_mesh"]
 
 _NAMES = ("tpu_dist", "tpu")
 _created = collections.Counter()  # groups by name

@@ -18,10 +18,10 @@ MEGASCALE_PORT                this process's own port for that network
 
 Where this comes from: the first group is what PyTorch/XLA sets for one process a chip and what the
 authors of JAX published for processes that share a host; the second is what GKE sets for
-Multislice jobs, which have one process a host. That each process of a host needs a MEGASCALE_PORT of its own
-follows from its being a server's port. Shapes of slices and machines are those of the Cloud TPU
-documentation (https://cloud.google.com/tpu/docs/v4, .../v5e, .../v5p, .../v6e, .../tpu7x). Nothing
-of it has met a chip yet.
+Multislice jobs, which have one process a host. That each process of a host needs a MEGASCALE_PORT
+of its own follows from its being a server's port. Shapes of slices and machines are those of the
+Cloud TPU documentation (https://cloud.google.com/tpu/docs/v4, .../v5e, .../v5p, .../v6e,
+.../tpu7x). Nothing of it has met a chip yet.
 
 A chip of tpu7x shows itself as two devices; a process has its chip, so it sees both.
 """
