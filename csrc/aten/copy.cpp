@@ -36,13 +36,17 @@ void CheckBroadcast(const at::Tensor& source, const at::Tensor& destination) {
               " doesn't match the broadcast shape ", c10::IntArrayRef(sizes));
 }
 
-// destination[...] = convert(source[...]), one program for reading, converting and writing.
+// destination[...] = convert(source[...]), one program for reading, converting and writing. What is
+// written may be a run of `into`, whose offset is the third parameter then.
 std::shared_ptr<trace::Operation> CopyOperation(const Type* from, const ViewSpec& read,
-                                                const Type* into, const ViewSpec& write,
-                                                int64_t storage_bytes) {
+                                                const Type* into, ViewSpec write,
+                                                int64_t storage_bytes,
+                                                const std::optional<Run>& run) {
   static auto* cache = new trace::SignatureCache<std::shared_ptr<trace::Operation>>;
   thread_local trace::Signature signature;
   signature.Clear();
+  if (run) write.offset = 0;
+  signature.Add(run ? 1 + run->aligned : 0);
   signature.Add(reinterpret_cast<uint64_t>(from));
   AddView(signature, read);
   signature.Add(reinterpret_cast<uint64_t>(into));
@@ -52,12 +56,14 @@ std::shared_ptr<trace::Operation> CopyOperation(const Type* from, const ViewSpec
   const Type after = trace::BaseAfterWrite(into, write, storage_bytes);
   std::vector<const Type*> parameters{from};
   if (into != nullptr) parameters.push_back(into);
+  if (run) parameters.push_back(trace::Intern({trace::DType::kS64, {}}));
   auto operation = std::make_shared<trace::Operation>(
       "copy", std::move(parameters),
-      [read, write, after](stablehlo::Builder& builder, const stablehlo::Values& inputs) {
+      [read, write, after, run](stablehlo::Builder& builder, const stablehlo::Values& inputs) {
         builder.SetLocation("aten.copy_");
         stablehlo::Value x = stablehlo::Convert(trace::ReadView(inputs[0], read), write.dtype);
         x = stablehlo::BroadcastTo(x, write.sizes);
+        if (run) return trace::Lowered{{WriteRun(inputs[1], x, inputs[2], run->aligned)}, {}};
         stablehlo::Value old = inputs.size() > 1 ? inputs[1] : stablehlo::Value();
         if (!old.defined()) old = stablehlo::ZeroConstant(builder, after);
         return trace::Lowered{{trace::WriteView(old, x, write, after)}, {}};
@@ -79,17 +85,25 @@ void CopyWithinDevice(const at::Tensor& source, const at::Tensor& destination) {
     into.value.swap(value);
     return;
   }
-  const ViewSpec read = ViewOf(source), write = ViewOf(destination);
+  ViewSpec read = ViewOf(source);
+  const ViewSpec write = ViewOf(destination);
+  if (RunOf(*value->type(), read)) {
+    value = Materialize(source);
+    read.offset = 0;
+  }
   const auto bytes = static_cast<int64_t>(destination.storage().nbytes());
   ValuePtr result;
-  ValuePtr inputs[2] = {std::move(value), nullptr};
+  ValuePtr inputs[3] = {std::move(value), nullptr, nullptr};
+  size_t count = 1;
   std::lock_guard guard(into.lock);
   const Type* base = into.value ? into.value->type() : nullptr;
+  const std::optional<Run> run = base != nullptr ? RunOf(*base, write) : std::nullopt;
   auto operation =
-      Guarded([&] { return CopyOperation(inputs[0]->type(), read, base, write, bytes); });
-  inputs[1] = std::move(into.value);
+      Guarded([&] { return CopyOperation(inputs[0]->type(), read, base, write, bytes, run); });
+  if (base != nullptr) inputs[count++] = std::move(into.value);
+  if (run) inputs[count++] = OffsetArgument(DeviceOf(destination), run->offset);
   try {
-    trace::Run(operation, DeviceOf(destination), {inputs, base != nullptr ? size_t{2} : size_t{1}},
+    trace::Run(operation, DeviceOf(destination), {inputs, count},
                /*donate=*/true, &result);
   } catch (...) {
     into.value = std::move(inputs[1]);

@@ -432,7 +432,14 @@ bool CopyRowsOut(const OperatorEntry& entry, const Gathered& gathered, Stack* st
   const size_t n = entry.arguments.size();
   if (trace::Trace::Current() != nullptr) return false;
   bool any = false;
-  for (const GatheredTensor& t : gathered.tensors) any |= !t.written && IsPiece(*t.tensor);
+  for (const GatheredTensor& t : gathered.tensors) {
+    if (t.written || !IsPiece(*t.tensor)) continue;
+    any = true;
+    // Whether it overlaps with what is written is for the plan to judge.
+    for (const GatheredTensor& other : gathered.tensors) {
+      if (other.written && other.state == t.state) return false;
+    }
+  }
   if (!any) return false;
   static auto* seen = new trace::SignatureCache<std::atomic<int>>;
   Signature signature;

@@ -441,23 +441,23 @@ std::vector<at::Tensor> Graph::Run(std::vector<at::Tensor>& all) {
         restore();
         throw;
       }
-      bool copies_do = true;
-      for (const auto& [i, tensor] : sliced) {
-        auto is_input = [i = static_cast<int>(i)](const auto& use) { return use.input == i; };
-        if (std::ranges::none_of(made->mutations, is_input) &&
-            (functional_ || std::ranges::none_of(made->outputs, is_input))) {
-          continue;
-        }
-        copies_do = false;
-        std::lock_guard guard(by_reference_lock_);
-        by_reference_.resize(inputs.tensors.size());
-        by_reference_[i] = true;
-      }
-      if (!copies_do) {
-        restore();
+      found = variants_.Insert(key, std::move(made));
+    }
+    bool copies_do = true;
+    for (const auto& [i, tensor] : sliced) {
+      auto is_input = [i = static_cast<int>(i)](const auto& use) { return use.input == i; };
+      if (std::ranges::none_of(found->mutations, is_input) &&
+          (functional_ || std::ranges::none_of(found->outputs, is_input))) {
         continue;
       }
-      found = variants_.Insert(key, std::move(made));
+      copies_do = false;
+      std::lock_guard guard(by_reference_lock_);
+      by_reference_.resize(inputs.tensors.size());
+      by_reference_[i] = true;
+    }
+    if (C10_UNLIKELY(!copies_do)) {
+      restore();
+      continue;
     }
     const Variant& variant = *found;
     trace::Device& device = DeviceAt(inputs.device);

@@ -113,14 +113,6 @@ std::shared_ptr<Operation> ReadOperation(const Type* base, const ViewSpec& view)
   return *cache->Insert(signature, std::make_unique<std::shared_ptr<Operation>>(operation));
 }
 
-// `view` is a run of `base`'s elements as they are.
-bool IsRun(const Type& base, const ViewSpec& view) {
-  if (view.conjugate || view.negative || view.dtype != base.dtype) return false;
-  return c10::is_contiguous_strides(c10::IntArrayRef(view.sizes), c10::IntArrayRef(view.strides));
-}
-
-// Reads a run of `base`'s elements from the offset that is the second argument (s64[]). Runs differ
-// in nothing else in loops over the batches of a data set, which share a program this way.
 std::shared_ptr<Operation> ReadRunOperation(const Type* base, const stablehlo::Dims& sizes,
                                             bool aligned) {
   static auto* cache = new OperationCache;
@@ -133,25 +125,30 @@ std::shared_ptr<Operation> ReadRunOperation(const Type* base, const stablehlo::D
   const Type* index = trace::Intern({trace::DType::kS64, {}});
   auto operation = std::make_shared<Operation>(
       "view", std::vector<const Type*>{base, index},
-      [sizes, aligned](stablehlo::Builder& builder, const stablehlo::Values& inputs) {
-        const int64_t count = c10::multiply_integers(sizes), all = inputs[0].numel();
-        stablehlo::Value offset = inputs[1];
-        if (!aligned) {
-          const auto flat = stablehlo::Reshape(inputs[0], {all});
-          const auto run = stablehlo::DynamicSlice(flat, {offset}, {count});
-          return trace::Lowered{{stablehlo::Reshape(run, sizes)}, {}};
-        }
-        // Runs of whole rows: the base keeps its last dimensions, where it has them.
-        stablehlo::Dims rows = sizes, one = sizes;
-        rows.insert(rows.begin(), all / count);
-        one.insert(one.begin(), 1);
-        const auto zero = builder.ConstantInt(offset.type(), 0);
-        stablehlo::Values starts(rows.size(), zero);
-        starts[0] = stablehlo::Divide(offset, builder.ConstantInt(offset.type(), count));
-        const auto row = stablehlo::DynamicSlice(stablehlo::Reshape(inputs[0], rows), starts, one);
-        return trace::Lowered{{stablehlo::Reshape(row, sizes)}, {}};
+      [sizes, aligned](stablehlo::Builder&, const stablehlo::Values& inputs) {
+        return trace::Lowered{{ReadRun(inputs[0], sizes, inputs[1], aligned)}, {}};
       });
   return *cache->Insert(signature, std::make_unique<std::shared_ptr<Operation>>(operation));
+}
+
+// A base seen as runs: rows of them if it is made of such, else single elements. Then a run starts
+// at `starts` and has the shape `shape`.
+struct Runs {
+  stablehlo::Dims all, shape;
+  stablehlo::Values starts;
+};
+
+Runs SplitIntoRuns(stablehlo::Value base, const stablehlo::Dims& sizes, stablehlo::Value offset,
+                   bool aligned) {
+  const int64_t count = c10::multiply_integers(sizes);
+  if (!aligned) return {{base.numel()}, {count}, {offset}};
+  Runs runs{sizes, sizes, {}};
+  runs.all.insert(runs.all.begin(), base.numel() / count);
+  runs.shape.insert(runs.shape.begin(), 1);
+  stablehlo::Builder& builder = base.builder();
+  runs.starts.assign(runs.all.size(), builder.ConstantInt(offset.type(), 0));
+  runs.starts[0] = stablehlo::Divide(offset, builder.ConstantInt(offset.type(), count));
+  return runs;
 }
 
 // Zeros.
@@ -339,6 +336,40 @@ ViewSpec ViewOf(const at::Tensor& tensor) {
   return view;
 }
 
+std::optional<Run> RunOf(const Type& base, const ViewSpec& view) {
+  if (trace::Trace::Current() != nullptr) return std::nullopt;
+  const int64_t count = view.numel();
+  if (count == 0 || count == base.numel()) return std::nullopt;
+  if (view.conjugate || view.negative || view.dtype != base.dtype) return std::nullopt;
+  if (!c10::is_contiguous_strides(c10::IntArrayRef(view.sizes), c10::IntArrayRef(view.strides))) {
+    return std::nullopt;
+  }
+  return Run{view.offset % count == 0 && base.numel() % count == 0, view.offset};
+}
+
+stablehlo::Value ReadRun(stablehlo::Value base, const stablehlo::Dims& sizes,
+                         stablehlo::Value offset, bool aligned) {
+  const Runs runs = SplitIntoRuns(base, sizes, offset, aligned);
+  const auto run =
+      stablehlo::DynamicSlice(stablehlo::Reshape(base, runs.all), runs.starts, runs.shape);
+  return stablehlo::Reshape(run, sizes);
+}
+
+stablehlo::Value WriteRun(stablehlo::Value base, stablehlo::Value update, stablehlo::Value offset,
+                          bool aligned) {
+  const Runs runs = SplitIntoRuns(base, update.dims(), offset, aligned);
+  const auto written = stablehlo::DynamicUpdateSlice(
+      stablehlo::Reshape(base, runs.all), stablehlo::Reshape(update, runs.shape), runs.starts);
+  return stablehlo::Reshape(written, base.dims());
+}
+
+ValuePtr OffsetArgument(trace::Device& device, int64_t offset) {
+  trace::HostNumber number;
+  number.dtype = trace::DType::kS64;
+  number.integer = offset;
+  return device.Number(number);
+}
+
 ValuePtr ReadStorageLocked(StorageState& state, const at::Tensor& tensor) {
   if (!state.value) {
     // Reading what was never written: zeros, so that results do not depend on chance.
@@ -369,15 +400,9 @@ ValuePtr Materialize(const at::Tensor& tensor) {
   ValuePtr result;
   trace::Device& device = DeviceOf(tensor);
   Guarded([&] {
-    // What is captured has its offset for good.
-    if (trace::Trace::Current() == nullptr && view.numel() > 0 && IsRun(*base->type(), view)) {
-      const int64_t count = view.numel();
-      const bool aligned = view.offset % count == 0 && base->type()->numel() % count == 0;
-      trace::HostNumber offset;
-      offset.dtype = trace::DType::kS64;
-      offset.integer = view.offset;
-      auto operation = ReadRunOperation(base->type(), view.sizes, aligned);
-      ValuePtr inputs[2] = {std::move(base), device.Number(offset)};
+    if (const auto run = RunOf(*base->type(), view)) {
+      auto operation = ReadRunOperation(base->type(), view.sizes, run->aligned);
+      ValuePtr inputs[2] = {std::move(base), OffsetArgument(device, run->offset)};
       trace::Run(operation, device, inputs, false, &result);
       return;
     }

@@ -3,6 +3,9 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include <optional>
+#include <vector>
+
 #include "trace/device.h"
 #include "trace/spin_lock.h"
 #include "trace/value.h"
@@ -71,6 +74,23 @@ size_t StorageBytes(c10::IntArrayRef sizes, c10::IntArrayRef strides, size_t ite
 std::vector<int64_t> DenseStrides(const at::Tensor& tensor);
 
 trace::ViewSpec ViewOf(const at::Tensor& tensor);
+
+// Where a run of elements lies in its base, as a run-time argument: loops over the rows of a tensor
+// need one program then, not one for each row. `aligned`: the base is made of such runs.
+struct Run {
+  bool aligned = false;
+  int64_t offset = 0;
+};
+// Of a view that is a run of `base`'s elements as they are; none while something is captured, where
+// an offset stays what it is.
+std::optional<Run> RunOf(const trace::Type& base, const trace::ViewSpec& view);
+// The run of `sizes` at `offset` (s64[]), and the base with it replaced.
+stablehlo::Value ReadRun(stablehlo::Value base, const stablehlo::Dims& sizes,
+                         stablehlo::Value offset, bool aligned);
+stablehlo::Value WriteRun(stablehlo::Value base, stablehlo::Value update, stablehlo::Value offset,
+                          bool aligned);
+// A run's offset as an argument.
+trace::ValuePtr OffsetArgument(trace::Device& device, int64_t offset);
 
 // The value of a storage as it is now; zeros of the storage's size are made if nothing was written
 // yet. Takes the storage's lock.
