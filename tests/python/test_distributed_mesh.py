@@ -78,12 +78,12 @@ def test_rings_are_used_whole(shape, topology):
 
 
 def test_boxes():
-    # Four ranks are a host, eight two hosts that touch, 64 of a large slice a cube.
+    # Four ranks are a host, eight two hosts that touch; 64 of a large slice are two rings.
     for shape, topology, sides in [
         ((4, 4), "v5e:4x4", [2, 2, 1]),
         ((2, 8), "v5e:4x4", [4, 2, 1]),
         ((4, 8), "v5p:2x4x4", [2, 2, 2]),
-        ((16, 64), "v5p:8x8x16", [4, 4, 4]),
+        ((16, 64), "v5p:8x8x16", [8, 8, 1]),
     ]:
         for row in rows(shape, topology):
             assert [max(c) - min(c) + 1 for c in zip(*row, strict=True)] == sides
