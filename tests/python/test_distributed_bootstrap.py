@@ -3,8 +3,10 @@
 import pathlib
 import re
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch.distributed as dist
 
 from torch_tpu.distributed import presence
 from torch_tpu.distributed.bootstrap import (
@@ -14,6 +16,7 @@ from torch_tpu.distributed.bootstrap import (
     process_environment,
     slice_bounds,
 )
+from torch_tpu.distributed.hosts import agent_store, exchange, own_address
 from torch_tpu.distributed.machine import Slice, slice_of
 
 
@@ -218,6 +221,41 @@ def test_one_host_of_a_larger_slice():
     assert told["TPU_PROCESS_BOUNDS"] == "2,2,1"
     assert told["TPU_PROCESS_ADDRESSES"].startswith("localhost:")
     assert told["CLOUD_TPU_TASK_ID"] == "3"
+
+
+def test_hosts_tell_one_another():
+    """Two hosts of two slices each, whose names nothing tells but torchrun's store."""
+    server = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    environ = TORCHRUN | {
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": str(server.port),
+        "MEGASCALE_NUM_SLICES": "2",
+        "TORCH_TPU_TOPOLOGY": "v5e:2x4",
+    }
+
+    def host(node):
+        def ask(ranks):
+            assert ranks == Ranks(16, 4, node, 3)
+            return exchange(agent_store(environ), f"10.0.0.{node}", node, ranks.nodes)
+
+        mine = environ | {"GROUP_RANK": str(node)}
+        return environment_from(mine, slice_of(mine), ask)
+
+    with ThreadPoolExecutor(4) as pool:
+        told = list(pool.map(host, range(4)))
+    assert [t["TPU_PROCESS_ADDRESSES"].split(",")[4] for t in told] == [
+        "10.0.0.1:8476",
+        "10.0.0.1:8476",
+        "10.0.0.3:8476",
+        "10.0.0.3:8476",
+    ]
+    assert {t["MEGASCALE_COORDINATOR_ADDRESS"] for t in told} == {"10.0.0.0:8576"}
+    assert [t["MEGASCALE_SLICE_ID"] for t in told] == ["0", "0", "1", "1"]
+    assert agent_store(TORCHRUN) is None
+    assert own_address("127.0.0.1") == "127.0.0.1"
+    with pytest.raises(ValueError, match="the names of 0"):
+        environment_from(environ, slice_of(environ))
 
 
 @pytest.mark.parametrize("given", ["TPU_VISIBLE_CHIPS", "TPU_PROCESS_ADDRESSES"])

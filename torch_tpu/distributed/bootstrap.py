@@ -31,10 +31,13 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+
+import torch.distributed as dist
 
 from torch_tpu.aot.topology import GENERATIONS, resolve_topology
 
+from .hosts import agent_store, exchange, own_address
 from .machine import Slice, slice_of
 from .presence import libtpu_chosen
 
@@ -153,7 +156,7 @@ def process_environment(
     in_slice = ranks.nodes // num_slices
     if len(hosts) != in_slice:
         raise ValueError(
-            f"a slice of {in_slice} hosts, but the names of {len(hosts)}: {', '.join(hosts)}"
+            f"a slice of {in_slice} hosts, but the names of {len(hosts)}: {', '.join(hosts) or '-'}"
         )
     if topology is None:
         if in_slice > 1:
@@ -205,24 +208,22 @@ def process_environment(
     return environment
 
 
-def environment_from(environ: Mapping[str, str], here: Slice) -> dict[str, str]:
-    """The same from torchrun's variables and what the machine says of its slice.
+_TORCHRUN = ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK")
+_LAID_OUT = ("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES", "TPU_PROCESS_ADDRESSES")
 
-    Empty where torchrun's variables are not there, or where the job's author has laid out the
-    chips himself. Raises ValueError as `process_environment` does.
+
+def ranks_from(environ: Mapping[str, str], here: Slice) -> Ranks | None:
+    """This process's place, from torchrun's variables and the number the machine has in its slice.
+
+    None where torchrun's variables are not there, or where the job's author has laid out the chips
+    himself. Warns if torchrun numbers the hosts otherwise than the slice.
     """
-    needed = ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK")
-    if any(name not in environ for name in needed):
-        return {}
-    if any(environ.get(n) for n in ("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES")):
-        return {}
-    if environ.get("TPU_PROCESS_ADDRESSES"):
-        return {}
-    world, local, local_rank, node = (int(environ[name]) for name in needed)
+    if any(name not in environ for name in _TORCHRUN) or any(map(environ.get, _LAID_OUT)):
+        return None
+    world, local, local_rank, node = (int(environ[name]) for name in _TORCHRUN)
     nodes = world // max(local, 1)
-    in_slice = max(nodes // here.num_slices, 1)
     if here.worker is not None and nodes > 1:
-        place = here.slice_id * in_slice + here.worker
+        place = here.slice_id * (nodes // here.num_slices) + here.worker
         if place != node:
             # Chips are told apart by the number the machine has; ranks are torchrun's.
             warnings.warn(
@@ -231,30 +232,59 @@ def environment_from(environ: Mapping[str, str], here: Slice) -> dict[str, str]:
                 "slice's number times its hosts added, where there are several)",
                 stacklevel=2,
             )
-            node = place
-    ranks = Ranks(world, local, node, local_rank)
-    if in_slice == 1 and len(here.hosts) != 1:
+        node = place
+    return Ranks(world, local, node, local_rank)
+
+
+def environment_from(
+    environ: Mapping[str, str],
+    here: Slice,
+    ask_hosts: Callable[[Ranks], Sequence[str]] = lambda ranks: (),
+) -> dict[str, str]:
+    """The variables from torchrun's and what the machine says of its slice.
+
+    `ask_hosts` gives the addresses of all hosts of the job where the machine does not tell. Empty
+    where `ranks_from` gives nothing. Raises ValueError as `process_environment` does.
+    """
+    ranks = ranks_from(environ, here)
+    if ranks is None:
+        return {}
+    in_slice = max(ranks.nodes // here.num_slices, 1)
+    hosts: Sequence[str] = here.hosts
+    coordinator = here.coordinator
+    if ranks.nodes > 1 and not hosts:
+        everyone = ask_hosts(ranks)
+        first = ranks.node_rank // in_slice * in_slice
+        hosts = everyone[first : first + in_slice]
+        coordinator = coordinator or next(iter(everyone), None)
+    elif in_slice == 1 and len(hosts) != 1:
         hosts = ["localhost"]  # a job on one host, whether or not that host is part of more
-    else:
-        hosts = here.hosts
     return process_environment(
         ranks,
         hosts,
         here.topology if in_slice > 1 else None,
         num_slices=here.num_slices,
-        coordinator=here.coordinator,
+        coordinator=coordinator,
         megascale_port=here.megascale_port or MEGASCALE_PORT,
     )
 
 
+def _ask_hosts(environ: Mapping[str, str], ranks: Ranks) -> list[str]:
+    store = agent_store(environ)
+    if store is None:
+        return []
+    return exchange(store, own_address(environ["MASTER_ADDR"]), ranks.node_rank, ranks.nodes)
+
+
 def prepare(environ: MutableMapping[str, str] = os.environ, root: str = "/") -> None:
     """Sets in `environ` what libtpu needs, if torchrun started this process and libtpu is the
-    plugin that will be loaded. Warns if the ranks do not fit the chips: a program that never uses
-    the device may go on. `root` is where /sys and /dev are looked for."""
+    plugin that will be loaded. Warns if the ranks do not fit the chips, or hosts do not answer: a
+    program that never uses the device may go on. `root` is where /sys and /dev are looked for."""
     if "LOCAL_RANK" not in environ or not libtpu_chosen(environ, root):
         return
     try:
         several = environ.get("WORLD_SIZE") != environ.get("LOCAL_WORLD_SIZE")
-        environ.update(environment_from(environ, slice_of(environ, ask=several)))
-    except ValueError as error:
+        here = slice_of(environ, ask=several)
+        environ.update(environment_from(environ, here, lambda ranks: _ask_hosts(environ, ranks)))
+    except (ValueError, OSError, dist.DistError) as error:
         warnings.warn(f"the TPU is not set up for these ranks: {error}", stacklevel=2)

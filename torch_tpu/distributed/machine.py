@@ -9,8 +9,6 @@ Compute Engine's metadata server: the attributes `tpu-env`, `agent-worker-number
 
 import dataclasses
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 
 _METADATA = "http://metadata.google.internal/computeMetadata/v1/instance/attributes/"
@@ -43,11 +41,13 @@ class Slice:
 
 def ask_metadata(attribute: str) -> str | None:
     """An attribute of this virtual machine; None where there is no such attribute or server."""
+    import urllib.request  # not with every `import torch`
+
     request = urllib.request.Request(_METADATA + attribute, headers={"Metadata-Flavor": "Google"})
     try:
         with urllib.request.urlopen(request, timeout=2) as answer:
             return answer.read().decode()
-    except (urllib.error.URLError, TimeoutError, OSError):
+    except OSError:
         return None
 
 
