@@ -10,6 +10,7 @@ import pytest
 from torch_tpu import _plugins
 from torch_tpu.aot import Status, compile_text, hlo, liveness, load, traffic
 from torch_tpu.aot.plan_report import PlanReport, ProgramValue
+from torch_tpu.aot.worker import estimated_cycles
 
 # Two products with a donated weight; the lines are those of a model that does not exist.
 STEP = """
@@ -319,3 +320,10 @@ def test_traffic_is_what_moves_to_and_from_the_devices_memory():
     copied = 1024 * 4  # from the chip's memory
     updated = 128 * 4 + 128 * 4 + 4  # a row read and written, its index
     assert traffic.memory_traffic(hlo.parse(TRAFFIC)) == read + copied + updated
+
+
+def test_instructions_without_an_estimate_count_for_nothing():
+    known = '"backend_config":{"estimated_cycles":"40"}'
+    text = f"{known} {known.replace('40', str(2**63 - 1))} {known}".encode()
+    assert estimated_cycles(text) == 80
+    assert estimated_cycles(b"nothing estimated") is None

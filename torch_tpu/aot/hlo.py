@@ -14,6 +14,8 @@ _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 _METADATA = re.compile(r'metadata=\{((?:[^{}"]|"(?:[^"\\]|\\.)*"|\{[^}]*\})*)\}')
 _QUOTED = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _INTEGER = re.compile(r"(\w+)=(\d+)")
+# What stands where the compiler has no estimate of an instruction's cycles.
+UNKNOWN_CYCLES = 2**63 - 1
 _CYCLES = re.compile(r'"estimated_cycles":"?(\d+)')
 _TABLE_ROW = re.compile(r"(\d+) (?:\"(.*)\"|\{(.*)\})$")
 
@@ -112,7 +114,7 @@ def _parse_instruction(line: str, sources: _Sources) -> Instruction:
             instruction.source = f"{file}:{integers.get('source_line', '?')}"
         elif "stack_frame_id" in integers:
             instruction.source = sources.innermost(int(integers["stack_frame_id"]))
-    if match := _CYCLES.search(attributes):
+    if (match := _CYCLES.search(attributes)) and int(match[1]) < UNKNOWN_CYCLES:
         instruction.cycles = int(match[1])
     return instruction
 

@@ -14,12 +14,15 @@ import threading
 import time
 from pathlib import Path
 
+from .hlo import UNKNOWN_CYCLES
+
 
 def estimated_cycles(optimized: bytes) -> int | None:
     """The compiler's estimates for single instructions, added up. They stand as JSON in the backend
     configuration of each instruction."""
-    found = re.findall(rb'"estimated_cycles":"?(\d+)', optimized)
-    return sum(map(int, found)) if found else None
+    found = map(int, re.findall(rb'"estimated_cycles":"?(\d+)', optimized))
+    known = [cycles for cycles in found if cycles < UNKNOWN_CYCLES]
+    return sum(known) if known else None
 
 
 def compile_one(topology, text: str, dump: str | None, executable: str | None) -> dict:
