@@ -7,7 +7,6 @@ are there are not made again unless --again names them.
 import argparse
 import fnmatch
 import json
-import resource
 import time
 from pathlib import Path
 
@@ -15,9 +14,8 @@ import torch
 
 from torch_tpu.aot import Status
 from torch_tpu.aot.model_source import Call, from_config
-from torch_tpu.aot.plan import lower
+from torch_tpu.aot.plan import compile_lowered, lower
 from torch_tpu.aot.plan_report import PlanReport
-from torch_tpu.aot.program import compile_text
 from torch_tpu.aot.text import format_bytes, format_number, format_seconds
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,18 +37,7 @@ def make(kind: str, model: str, topologies: list[str], timeout: float, results: 
     lowered = lower(source.model, source.args, source.kwargs, train=call.train, name=source.name)
     seconds = time.monotonic() - start
     for topology in topologies:
-        program = compile_text(
-            lowered.text,
-            topology,
-            name=lowered.name,
-            inputs=lowered.inputs,
-            outputs=lowered.outputs,
-            timeout=timeout,
-        )
-        report = program.report
-        report.trace_seconds = seconds
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        report.host_bytes = {"tracing": peak, **report.host_bytes}
+        report = compile_lowered(lowered, topology, trace_seconds=seconds, timeout=timeout).report
         report.inputs, report.outputs, report.timeline = [], [], None
         del report.buffers[KEPT:]
         results[f"{model} {kind} {topology}"] = report.as_dict()

@@ -30,26 +30,8 @@ using trace::ValuePtr;
 // one another from where the generator stands when the loop begins, and it moves on by this much.
 constexpr uint64_t kDrawsOfLoop = uint64_t{1} << 40;
 
-trace::Trace& Outer() {
-  trace::Trace* capture = trace::Trace::Current();
-  TORCH_CHECK(capture != nullptr, "nothing is being captured");
-  return *capture;
-}
-
-const Type* LogicalType(const at::Tensor& tensor) {
-  return trace::Intern({lowering::ToDType(tensor.scalar_type()), tensor.sizes().vec()});
-}
-
 std::string Describe(const at::Tensor& tensor) {
   return c10::str(tensor.scalar_type(), tensor.sizes());
-}
-
-// A tensor of this one's dtype, shape and strides (without gaps) over a value.
-at::Tensor TensorLike(const at::Tensor& like, ValuePtr value) {
-  at::Tensor tensor =
-      MakeTensor(like.sizes(), DenseStrides(like), like.scalar_type(), like.device().index());
-  Assign(tensor, std::move(value));
-  return tensor;
 }
 
 // The storages of the operands, which bodies may write to.
@@ -166,7 +148,7 @@ Region CaptureRegion(const std::string& name, const RegionBody& body,
                      const std::vector<at::Tensor>& like, const Storages& storages,
                      InputList& inputs) {
   using Source = Region::Source;
-  trace::Trace& outer = Outer();
+  trace::Trace& outer = trace::Trace::Installed();
   trace::Trace capture(&outer.device(), &outer);
   capture.AllowRandom();
   std::vector<ValuePtr> placeholders;
@@ -183,7 +165,7 @@ Region CaptureRegion(const std::string& name, const RegionBody& body,
     trace::Trace::Scope scope(&capture);
     std::vector<at::Tensor> arguments;
     for (size_t i = 0; i < like.size(); ++i) {
-      arguments.push_back(TensorLike(like[i], placeholders[i]));
+      arguments.push_back(DenseLike(like[i], placeholders[i]));
     }
     const std::vector<ValuePtr> outside = storages.Exchange(before);
     std::vector<ValuePtr> after;
@@ -252,7 +234,7 @@ std::vector<int> AddStorages(const Storages& storages, InputList& inputs) {
 std::vector<int> AddRandom(bool random, uint64_t draws, const std::string& name,
                            InputList& inputs) {
   if (!random) return {};
-  const auto [seed, offset] = Outer().DrawRandom(draws, name);
+  const auto [seed, offset] = trace::Trace::Installed().DrawRandom(draws, name);
   return {inputs.Add(seed), inputs.Add(offset)};
 }
 
@@ -263,7 +245,7 @@ std::vector<at::Tensor> Finish(const std::vector<at::Tensor>& like, const Storag
   std::vector<at::Tensor> outputs;
   size_t next = 0;
   for (const at::Tensor& tensor : like) {
-    outputs.push_back(tensor.defined() ? TensorLike(tensor, std::move(results[next++]))
+    outputs.push_back(tensor.defined() ? DenseLike(tensor, std::move(results[next++]))
                                        : at::Tensor());
   }
   for (size_t i = 0; i < storages.size(); ++i) {
@@ -569,7 +551,7 @@ std::vector<at::Tensor> RecordLoop(const std::string& name, const RegionBody* co
         return LoopLowering(builder, values, *loop).Lower();
       });
   return Finish(like, storages, loop->written,
-                Outer().Record(std::move(operation), inputs.values()));
+                trace::Trace::Installed().Record(std::move(operation), inputs.values()));
 }
 
 }  // namespace
@@ -610,7 +592,7 @@ std::vector<at::Tensor> RecordCond(const at::Tensor& predicate, const RegionBody
                                                  return LowerCond(builder, values, *branches);
                                                });
   return Finish(like, storages, branches->written,
-                Outer().Record(std::move(operation), inputs.values()));
+                trace::Trace::Installed().Record(std::move(operation), inputs.values()));
 }
 
 std::vector<at::Tensor> RecordWhile(const RegionBody& condition, const RegionBody& body,

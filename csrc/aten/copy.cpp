@@ -52,25 +52,25 @@ std::shared_ptr<trace::Operation> CopyOperation(const Type* from, const ViewSpec
   signature.Add(reinterpret_cast<uint64_t>(into));
   AddView(signature, write);
   signature.Add(storage_bytes);
-  if (auto* found = cache->Find(signature)) return *found;
-  const Type after = trace::BaseAfterWrite(into, write, storage_bytes);
-  std::vector<const Type*> parameters{from};
-  if (into != nullptr) parameters.push_back(into);
-  if (run) parameters.push_back(trace::Intern({trace::DType::kS64, {}}));
-  auto operation = std::make_shared<trace::Operation>(
-      "copy", std::move(parameters),
-      [read, write, after, run](stablehlo::Builder& builder, const stablehlo::Values& inputs) {
-        builder.SetLocation("aten.copy_");
-        stablehlo::Value x = stablehlo::Convert(trace::ReadView(inputs[0], read), write.dtype);
-        x = stablehlo::BroadcastTo(x, write.sizes);
-        if (run) return trace::Lowered{{WriteRun(inputs[1], x, inputs[2], run->aligned)}, {}};
-        stablehlo::Value old = inputs.size() > 1 ? inputs[1] : stablehlo::Value();
-        if (!old.defined()) old = stablehlo::ZeroConstant(builder, after);
-        return trace::Lowered{{trace::WriteView(old, x, write, after)}, {}};
-      },
-      into != nullptr ? std::vector<std::pair<int, int>>{{1, 0}}
-                      : std::vector<std::pair<int, int>>{});
-  return *cache->Insert(signature, std::make_unique<std::shared_ptr<trace::Operation>>(operation));
+  return cache->FindOrMake(signature, [&] {
+    const Type after = trace::BaseAfterWrite(into, write, storage_bytes);
+    std::vector<const Type*> parameters{from};
+    if (into != nullptr) parameters.push_back(into);
+    if (run) parameters.push_back(trace::Intern({trace::DType::kS64, {}}));
+    return std::make_shared<trace::Operation>(
+        "copy", std::move(parameters),
+        [read, write, after, run](stablehlo::Builder& builder, const stablehlo::Values& inputs) {
+          builder.SetLocation("aten.copy_");
+          stablehlo::Value x = stablehlo::Convert(trace::ReadView(inputs[0], read), write.dtype);
+          x = stablehlo::BroadcastTo(x, write.sizes);
+          if (run) return trace::Lowered{{WriteRun(inputs[1], x, inputs[2], run->aligned)}, {}};
+          stablehlo::Value old = inputs.size() > 1 ? inputs[1] : stablehlo::Value();
+          if (!old.defined()) old = stablehlo::ZeroConstant(builder, after);
+          return trace::Lowered{{trace::WriteView(old, x, write, after)}, {}};
+        },
+        into != nullptr ? std::vector<std::pair<int, int>>{{1, 0}}
+                        : std::vector<std::pair<int, int>>{});
+  });
 }
 
 void CopyWithinDevice(const at::Tensor& source, const at::Tensor& destination) {
@@ -118,8 +118,7 @@ void CopyFromHost(const at::Tensor& source, const at::Tensor& destination, bool 
   host = host.expand(destination.sizes()).contiguous().resolve_conj().resolve_neg();
   const bool callers = host.const_data_ptr() == source.const_data_ptr();
   trace::Device& device = DeviceOf(destination);
-  const Type* type =
-      trace::Intern({lowering::ToDType(destination.scalar_type()), destination.sizes().vec()});
+  const Type* type = LogicalType(destination);
   ValuePtr value = Guarded(
       [&] {
         // As on CUDA the caller leaves pinned memory alone until the next synchronisation, while

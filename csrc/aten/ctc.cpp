@@ -57,13 +57,13 @@ std::shared_ptr<trace::Operation> OperationOf(const char* name, Program program,
   signature.Add(static_cast<uint64_t>(settings.blank));
   signature.Add(static_cast<uint64_t>(settings.longest));
   signature.Add(settings.zero_infinity ? 1 : 0);
-  if (auto* found = cache->Find(signature)) return *found;
-  auto lower = [name, program, settings](stablehlo::Builder& builder, const Values& inputs) {
-    builder.SetLocation(std::string("aten.") + name);
-    return trace::Lowered{program(inputs, settings), {}};
-  };
-  auto operation = std::make_shared<trace::Operation>(name, std::move(types), std::move(lower));
-  return *cache->Insert(signature, std::make_unique<std::shared_ptr<trace::Operation>>(operation));
+  return cache->FindOrMake(signature, [&] {
+    auto lower = [name, program, settings](stablehlo::Builder& builder, const Values& inputs) {
+      builder.SetLocation(std::string("aten.") + name);
+      return trace::Lowered{program(inputs, settings), {}};
+    };
+    return std::make_shared<trace::Operation>(name, std::move(types), std::move(lower));
+  });
 }
 
 ValuePtr LengthsOnDevice(c10::IntArrayRef lengths, c10::DeviceIndex index) {

@@ -89,16 +89,16 @@ std::shared_ptr<Operation> OperationOf(const char* name, Packing packing,
   signature.Clear();
   signature.Add(reinterpret_cast<uint64_t>(packing));
   for (const Type* type : types) signature.Add(reinterpret_cast<uint64_t>(type));
-  if (auto* found = cache->Find(signature)) return *found;
-  auto lower = [name, packing](stablehlo::Builder& builder, const Values& inputs) {
-    builder.SetLocation(std::string("aten.") + name);
-    lowering::CallSpec spec;
-    spec.name = name;
-    Call call(spec, builder, {});
-    return trace::Lowered{packing(call, inputs), {}};
-  };
-  auto operation = std::make_shared<Operation>(name, std::move(types), std::move(lower));
-  return *cache->Insert(signature, std::make_unique<std::shared_ptr<Operation>>(operation));
+  return cache->FindOrMake(signature, [&] {
+    auto lower = [name, packing](stablehlo::Builder& builder, const Values& inputs) {
+      builder.SetLocation(std::string("aten.") + name);
+      lowering::CallSpec spec;
+      spec.name = name;
+      Call call(spec, builder, {});
+      return trace::Lowered{packing(call, inputs), {}};
+    };
+    return std::make_shared<Operation>(name, std::move(types), std::move(lower));
+  });
 }
 
 at::Tensor TensorOf(ValuePtr value, c10::ScalarType dtype, c10::DeviceIndex device) {

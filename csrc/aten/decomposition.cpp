@@ -111,12 +111,10 @@ std::shared_ptr<Captured> Capture(const OperatorEntry& entry, c10::ArrayRef<c10:
   std::vector<std::pair<at::Tensor, ValuePtr>> placeholders;
   auto placeholder = [&](const at::Tensor& t) -> at::Tensor {
     if (!t.defined() || !t.device().is_privateuseone()) return t;
-    ValuePtr value =
-        capture.Placeholder(trace::Intern({lowering::ToDType(t.scalar_type()), t.sizes().vec()}));
-    at::Tensor stand_in = MakeTensor(t.sizes(), DenseStrides(t), t.scalar_type(), device.index());
+    at::Tensor stand_in;
     {
       trace::Trace::Scope scope(&capture);
-      Assign(stand_in, value);
+      stand_in = DenseLike(t, capture.Placeholder(LogicalType(t)));
     }
     placeholders.emplace_back(stand_in, StateOf(stand_in).value);
     return stand_in;
@@ -158,13 +156,12 @@ std::shared_ptr<Captured> Capture(const OperatorEntry& entry, c10::ArrayRef<c10:
       out.dtype = t.scalar_type();
       out.sizes = t.sizes().vec();
       out.strides = DenseStrides(t);
-      at::Tensor dense = MakeTensor(out.sizes, out.strides, out.dtype, device.index());
-      out.bytes = dense.storage().nbytes();
       if (t.numel() == 0) {
         outputs.emplace_back();
         return true;
       }
-      Assign(dense, Materialize(t));
+      const at::Tensor dense = DenseLike(t, Materialize(t));
+      out.bytes = dense.storage().nbytes();
       outputs.push_back(StateOf(dense).value);
       return true;
     };

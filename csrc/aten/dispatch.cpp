@@ -17,6 +17,7 @@
 #include "aten/resize.h"
 #include "aten/shape_inference.h"
 #include "aten/storage.h"
+#include "aten/storage_locks.h"
 #include "aten/tensor_signature.h"
 #include "trace/runtime.h"
 #include "trace/signature.h"
@@ -251,39 +252,21 @@ void AddSharing(const Gathered& gathered, Signature& signature) {
   }
 }
 
-// The written storages of a call, locked in address order.
-class WriteLocks {
- public:
-  ~WriteLocks() { Unlock(); }
-  // Takes the locks, then the values of the tensors whose storages they are. True if a written
-  // storage is that of another tensor of the call, too.
-  bool Lock(Gathered& gathered) {
-    size_t count = 0;
-    for (GatheredTensor& t : gathered.tensors) {
-      if (t.written) states_.push_back(t.state);
-    }
-    std::sort(states_.begin(), states_.end());
-    states_.erase(std::unique(states_.begin(), states_.end()), states_.end());
-    for (StorageState* state : states_) state->lock.lock();
-    for (GatheredTensor& t : gathered.tensors) {
-      if (!t.written && !Holds(t.state)) continue;
-      t.value = t.state->value;
-      ++count;
-    }
-    return count > states_.size();
+// Locks the written storages of a call, then takes the values of the tensors whose storages they
+// are. True if a written storage is that of another tensor of the call, too.
+bool LockWritten(Gathered& gathered, StorageLocks& locks) {
+  for (const GatheredTensor& t : gathered.tensors) {
+    if (t.written) locks.Add(t.state);
   }
-  bool Holds(StorageState* state) const {
-    return states_.size() <= 8 ? std::find(states_.begin(), states_.end(), state) != states_.end()
-                               : std::binary_search(states_.begin(), states_.end(), state);
+  locks.Lock();
+  size_t count = 0;
+  for (GatheredTensor& t : gathered.tensors) {
+    if (!t.written && !locks.Holds(t.state)) continue;
+    t.value = t.state->value;
+    ++count;
   }
-  void Unlock() {
-    for (StorageState* state : states_) state->lock.unlock();
-    states_.clear();
-  }
-
- private:
-  c10::SmallVector<StorageState*, 4> states_;
-};
+  return count > locks.size();
+}
 
 void ReadUnwritten(Gathered& gathered) {
   for (GatheredTensor& t : gathered.tensors) {
@@ -444,17 +427,14 @@ bool CopyRowsOut(const OperatorEntry& entry, const Gathered& gathered, Stack* st
   static auto* seen = new trace::SignatureCache<std::atomic<int>>;
   Signature signature;
   BuildSignature(entry, torch::jit::last(*stack, n), gathered, signature, /*with_offsets=*/false);
-  std::atomic<int>* count = seen->Find(signature);
-  if (count == nullptr) count = seen->Insert(signature, std::make_unique<std::atomic<int>>(0));
-  if (count->fetch_add(1) < kFew) return false;
+  if (seen->FindOrMake(signature, [] { return 0; }).fetch_add(1) < kFew) return false;
   bool replaced = false;
   for (size_t i = 0; i < n; ++i) {
     c10::IValue& value = (*stack)[stack->size() - n + i];
     if (entry.arguments[i].written || !value.isTensor()) continue;
     const at::Tensor& tensor = value.toTensor();
     if (!tensor.defined() || !tensor.device().is_privateuseone() || !IsPiece(tensor)) continue;
-    value = MakeTensor(tensor.sizes(), {}, tensor.dtype(), tensor.device().index(), tensor.nbytes(),
-                       Materialize(tensor));
+    value = CopyOut(tensor);
     replaced = true;
   }
   return replaced;
@@ -482,8 +462,8 @@ void RuleKernel::Call(Stack* stack) const {
     Gathered gathered;
     Gather(entry, arguments, gathered);
     ReadUnwritten(gathered);
-    WriteLocks locks;
-    const bool shared = entry.writes && locks.Lock(gathered);
+    StorageLocks locks;
+    const bool shared = entry.writes && LockWritten(gathered, locks);
     BuildSignature(entry, arguments, gathered, signature);
     if (C10_UNLIKELY(shared)) AddSharing(gathered, signature);
     Plan* plan = Plans().Find(signature);

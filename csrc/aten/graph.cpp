@@ -12,6 +12,7 @@
 #include "aten/generator.h"
 #include "aten/host_number.h"
 #include "aten/storage.h"
+#include "aten/storage_locks.h"
 #include "aten/tensor_signature.h"
 #include "lowering/host_dot.h"
 #include "trace/runtime.h"
@@ -71,33 +72,10 @@ struct OutputTensor {
   bool conjugate = false, negative = false;
 };
 
-// Locks of the storages that the program writes to.
-class Locks {
- public:
-  explicit Locks(std::vector<StorageState*> states) : states_(std::move(states)) {
-    std::sort(states_.begin(), states_.end());
-    for (StorageState* state : states_) state->lock.lock();
-  }
-  ~Locks() {
-    for (StorageState* state : states_) state->lock.unlock();
-  }
-  Locks(const Locks&) = delete;
-  Locks& operator=(const Locks&) = delete;
-
- private:
-  std::vector<StorageState*> states_;
-};
-
-trace::Trace& CurrentCapture() {
-  trace::Trace* capture = trace::Trace::Current();
-  TORCH_CHECK(capture != nullptr, "nothing is being captured");
-  return *capture;
-}
-
 }  // namespace
 
 at::Tensor CapturedRandomState() {
-  trace::Trace& capture = CurrentCapture();
+  trace::Trace& capture = trace::Trace::Installed();
   const auto [seed, offset] = capture.DrawRandom(0, "a saved random state");
   static const auto operation = std::make_shared<trace::Operation>(
       "random_state", std::vector<const Type*>{seed->type(), offset->type()},
@@ -114,7 +92,7 @@ at::Tensor CapturedRandomState() {
 }
 
 void DrawCapturedFrom(const at::Tensor& state) {
-  trace::Trace& capture = CurrentCapture();
+  trace::Trace& capture = trace::Trace::Installed();
   if (!state.defined()) {
     capture.DrawRandomFrom(nullptr, nullptr);
     return;
@@ -174,16 +152,13 @@ struct Graph::Inputs {
       first[order[i].second] = first[order[i - 1].second];
       shared = true;
     }
-    ReadValues();
-  }
-
-  void ReadValues() {
-    for (size_t i = 0; i < states.size(); ++i) {
+    for (size_t i = 0; i < n; ++i) {
       if (states[i] == nullptr) continue;
       std::lock_guard guard(states[i]->lock);
       values[i] = states[i]->value;
     }
   }
+
   // Puts another tensor in an input's place.
   void Replace(size_t i, at::Tensor tensor) {
     tensors[i] = std::move(tensor);
@@ -192,9 +167,7 @@ struct Graph::Inputs {
   }
   // Type of the parameter for an input's storage; nullptr for one that was never written to.
   const Type* TypeOf(size_t i) const {
-    if (IsNumber(tensors[i])) {
-      return trace::Intern({lowering::ToDType(tensors[i].scalar_type()), {}});
-    }
+    if (IsNumber(tensors[i])) return LogicalType(tensors[i]);
     if (values[i]) return values[i]->type();
     return assume_written && tensors[i].storage().nbytes() > 0 ? TypeOnceWritten(tensors[i])
                                                                : nullptr;
@@ -264,8 +237,7 @@ std::string Graph::WhyCaptured(const Inputs& inputs) const {
     now.push_back({"input " + std::to_string(i), std::move(text)});
   }
   std::lock_guard guard(last_mutex_);
-  const bool first = std::exchange(captured_, true) == false;
-  std::string why = first ? "first call of this graph" : Difference(last_, now);
+  std::string why = last_ ? Difference(*last_, now) : "first call of this graph";
   if (why.empty()) why = "matrix products of another precision, or deterministic algorithms";
   last_ = std::move(now);
   return why;
@@ -345,10 +317,7 @@ std::unique_ptr<Graph::Variant> Graph::Capture(const Inputs& inputs) const {
       if (input_of.count(&state) == 0 && users[&state] == 1 &&
           tensor.nbytes() < tensor.storage().nbytes() &&
           tensor.strides() == c10::IntArrayRef(DenseStrides(tensor))) {
-        at::Tensor own =
-            MakeTensor(tensor.sizes(), DenseStrides(tensor), tensor.scalar_type(), inputs.device);
-        Assign(own, Materialize(tensor));
-        tensor = std::move(own);
+        tensor = DenseLike(tensor, Materialize(tensor));
       }
     }
   }
@@ -423,8 +392,7 @@ std::vector<at::Tensor> Graph::Run(std::vector<at::Tensor>& all) {
       if (C10_LIKELY(!IsSlice(inputs, i))) continue;
       const at::Tensor tensor = inputs.tensors[i];
       sliced.emplace_back(i, tensor);
-      inputs.Replace(i, MakeTensor(tensor.sizes(), {}, tensor.dtype(), inputs.device,
-                                   tensor.nbytes(), Materialize(tensor)));
+      inputs.Replace(i, CopyOut(tensor));
     }
     auto restore = [&] {
       for (auto& [i, tensor] : sliced) inputs.Replace(i, std::move(tensor));
@@ -462,11 +430,9 @@ std::vector<at::Tensor> Graph::Run(std::vector<at::Tensor>& all) {
     const Variant& variant = *found;
     trace::Device& device = DeviceAt(inputs.device);
 
-    std::vector<StorageState*> written;
-    for (const auto& mutation : variant.mutations) {
-      written.push_back(inputs.states[mutation.input]);
-    }
-    Locks locks(std::move(written));
+    StorageLocks locks;
+    for (const auto& mutation : variant.mutations) locks.Add(inputs.states[mutation.input]);
+    locks.Lock();
     bool changed = false;
     for (const auto& mutation : variant.mutations) {
       ValuePtr& value = inputs.values[mutation.input];

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -82,8 +83,7 @@ class Graph {
   std::vector<bool> by_reference_;
   // Of the inputs that were captured last, for the compile log.
   mutable std::mutex last_mutex_;
-  mutable std::vector<SignaturePart> last_;
-  mutable bool captured_ = false;
+  mutable std::optional<std::vector<SignaturePart>> last_;
 };
 
 // The state from which the capture of this thread draws random numbers next: int64[2], seed and

@@ -23,20 +23,21 @@ std::shared_ptr<trace::Operation> ResizeOperation(const trace::Type* before,
   signature.Clear();
   signature.Add(reinterpret_cast<uint64_t>(before));
   signature.Add(reinterpret_cast<uint64_t>(after));
-  if (auto* found = cache->Find(signature)) return *found;
-  const auto kept = static_cast<int64_t>(std::min(after->bytes(), before->bytes()));
-  auto operation = std::make_shared<trace::Operation>(
-      "resize_storage", std::vector<const trace::Type*>{before},
-      [after, kept](stablehlo::Builder& builder, const stablehlo::Values& inputs) {
-        stablehlo::Value head = trace::ReadView(inputs[0], {trace::DType::kU8, {kept}, {1}});
-        const int64_t missing = after->dims[0] - kept;
-        if (missing > 0) {
-          stablehlo::Value zeros = stablehlo::ZeroConstant(builder, {trace::DType::kU8, {missing}});
-          head = stablehlo::Concatenate({head, zeros}, 0);
-        }
-        return trace::Lowered{{head}, {}};
-      });
-  return *cache->Insert(signature, std::make_unique<std::shared_ptr<trace::Operation>>(operation));
+  return cache->FindOrMake(signature, [&] {
+    const auto kept = static_cast<int64_t>(std::min(after->bytes(), before->bytes()));
+    return std::make_shared<trace::Operation>(
+        "resize_storage", std::vector<const trace::Type*>{before},
+        [after, kept](stablehlo::Builder& builder, const stablehlo::Values& inputs) {
+          stablehlo::Value head = trace::ReadView(inputs[0], {trace::DType::kU8, {kept}, {1}});
+          const int64_t missing = after->dims[0] - kept;
+          if (missing > 0) {
+            stablehlo::Value zeros =
+                stablehlo::ZeroConstant(builder, {trace::DType::kU8, {missing}});
+            head = stablehlo::Concatenate({head, zeros}, 0);
+          }
+          return trace::Lowered{{head}, {}};
+        });
+  });
 }
 
 trace::ValuePtr ResizeValue(trace::ValuePtr value, size_t bytes) {

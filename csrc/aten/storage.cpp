@@ -104,13 +104,13 @@ std::shared_ptr<Operation> ReadOperation(const Type* base, const ViewSpec& view)
   signature.Clear();
   signature.Add(reinterpret_cast<uint64_t>(base));
   AddView(signature, view);
-  if (auto* found = cache->Find(signature)) return *found;
-  auto operation =
-      std::make_shared<Operation>("view", std::vector<const Type*>{base},
-                                  [view](stablehlo::Builder&, const stablehlo::Values& inputs) {
-                                    return trace::Lowered{{trace::ReadView(inputs[0], view)}, {}};
-                                  });
-  return *cache->Insert(signature, std::make_unique<std::shared_ptr<Operation>>(operation));
+  return cache->FindOrMake(signature, [&] {
+    return std::make_shared<Operation>(
+        "view", std::vector<const Type*>{base},
+        [view](stablehlo::Builder&, const stablehlo::Values& inputs) {
+          return trace::Lowered{{trace::ReadView(inputs[0], view)}, {}};
+        });
+  });
 }
 
 std::shared_ptr<Operation> ReadRunOperation(const Type* base, const stablehlo::Dims& sizes,
@@ -121,14 +121,14 @@ std::shared_ptr<Operation> ReadRunOperation(const Type* base, const stablehlo::D
   signature.Add(reinterpret_cast<uint64_t>(base));
   signature.Add(aligned);
   for (int64_t d : sizes) signature.Add(static_cast<uint64_t>(d));
-  if (auto* found = cache->Find(signature)) return *found;
-  const Type* index = trace::Intern({trace::DType::kS64, {}});
-  auto operation = std::make_shared<Operation>(
-      "view", std::vector<const Type*>{base, index},
-      [sizes, aligned](stablehlo::Builder&, const stablehlo::Values& inputs) {
-        return trace::Lowered{{ReadRun(inputs[0], sizes, inputs[1], aligned)}, {}};
-      });
-  return *cache->Insert(signature, std::make_unique<std::shared_ptr<Operation>>(operation));
+  return cache->FindOrMake(signature, [&] {
+    const Type* index = trace::Intern({trace::DType::kS64, {}});
+    return std::make_shared<Operation>(
+        "view", std::vector<const Type*>{base, index},
+        [sizes, aligned](stablehlo::Builder&, const stablehlo::Values& inputs) {
+          return trace::Lowered{{ReadRun(inputs[0], sizes, inputs[1], aligned)}, {}};
+        });
+  });
 }
 
 // A base seen as runs: rows of them if it is made of such, else single elements. Then a run starts
@@ -157,13 +157,13 @@ std::shared_ptr<Operation> EmptyOperation(const Type* type) {
   trace::Signature signature;
   signature.Clear();
   signature.Add(reinterpret_cast<uint64_t>(type));
-  if (auto* found = cache->Find(signature)) return *found;
-  auto operation = std::make_shared<Operation>(
-      "empty", std::vector<const Type*>{},
-      [type](stablehlo::Builder& builder, const stablehlo::Values&) {
-        return trace::Lowered{{stablehlo::ZeroConstant(builder, *type)}, {}};
-      });
-  return *cache->Insert(signature, std::make_unique<std::shared_ptr<Operation>>(operation));
+  return cache->FindOrMake(signature, [&] {
+    return std::make_shared<Operation>(
+        "empty", std::vector<const Type*>{},
+        [type](stablehlo::Builder& builder, const stablehlo::Values&) {
+          return trace::Lowered{{stablehlo::ZeroConstant(builder, *type)}, {}};
+        });
+  });
 }
 
 std::shared_ptr<Operation> WriteOperation(const Type* base, const ViewSpec& view,
@@ -174,19 +174,19 @@ std::shared_ptr<Operation> WriteOperation(const Type* base, const ViewSpec& view
   signature.Add(reinterpret_cast<uint64_t>(base));
   signature.Add(storage_bytes);
   AddView(signature, view);
-  if (auto* found = cache->Find(signature)) return *found;
-  const Type after = trace::BaseAfterWrite(base, view, storage_bytes);
-  std::vector<const Type*> parameters{trace::Intern({view.dtype, view.sizes})};
-  if (base != nullptr) parameters.push_back(base);
-  auto operation = std::make_shared<Operation>(
-      "view_write", std::move(parameters),
-      [view, after](stablehlo::Builder&, const stablehlo::Values& inputs) {
-        stablehlo::Value old = inputs.size() > 1 ? inputs[1] : stablehlo::Value();
-        return trace::Lowered{{trace::WriteView(old, inputs[0], view, after)}, {}};
-      },
-      base != nullptr ? std::vector<std::pair<int, int>>{{1, 0}}
-                      : std::vector<std::pair<int, int>>{});
-  return *cache->Insert(signature, std::make_unique<std::shared_ptr<Operation>>(operation));
+  return cache->FindOrMake(signature, [&] {
+    const Type after = trace::BaseAfterWrite(base, view, storage_bytes);
+    std::vector<const Type*> parameters{trace::Intern({view.dtype, view.sizes})};
+    if (base != nullptr) parameters.push_back(base);
+    return std::make_shared<Operation>(
+        "view_write", std::move(parameters),
+        [view, after](stablehlo::Builder&, const stablehlo::Values& inputs) {
+          stablehlo::Value old = inputs.size() > 1 ? inputs[1] : stablehlo::Value();
+          return trace::Lowered{{trace::WriteView(old, inputs[0], view, after)}, {}};
+        },
+        base != nullptr ? std::vector<std::pair<int, int>>{{1, 0}}
+                        : std::vector<std::pair<int, int>>{});
+  });
 }
 
 c10::CachingAllocator::StatArray Counts(int64_t current, int64_t peak, int64_t allocated,
@@ -334,6 +334,22 @@ ViewSpec ViewOf(const at::Tensor& tensor) {
   view.conjugate = tensor.is_conj();
   view.negative = tensor.is_neg();
   return view;
+}
+
+const Type* LogicalType(const at::Tensor& tensor) {
+  return trace::Intern({lowering::ToDType(tensor.scalar_type()), tensor.sizes().vec()});
+}
+
+at::Tensor DenseLike(const at::Tensor& like, ValuePtr value) {
+  at::Tensor tensor =
+      MakeTensor(like.sizes(), DenseStrides(like), like.scalar_type(), like.device().index());
+  Assign(tensor, std::move(value));
+  return tensor;
+}
+
+at::Tensor CopyOut(const at::Tensor& contiguous) {
+  return MakeTensor(contiguous.sizes(), {}, contiguous.dtype(), contiguous.device().index(),
+                    contiguous.nbytes(), Materialize(contiguous));
 }
 
 std::optional<Run> RunOf(const Type& base, const ViewSpec& view) {

@@ -75,6 +75,14 @@ std::vector<int64_t> DenseStrides(const at::Tensor& tensor);
 
 trace::ViewSpec ViewOf(const at::Tensor& tensor);
 
+// The type of the tensor's elements as a value of their own.
+const trace::Type* LogicalType(const at::Tensor& tensor);
+// A tensor of this one's dtype, shape and DenseStrides over a storage of its own that holds `value`
+// (of its LogicalType).
+at::Tensor DenseLike(const at::Tensor& like, trace::ValuePtr value);
+// A contiguous tensor's elements in a storage of just their size.
+at::Tensor CopyOut(const at::Tensor& contiguous);
+
 // Where a run of elements lies in its base, as a run-time argument: loops over the rows of a tensor
 // need one program then, not one for each row. `aligned`: the base is made of such runs.
 struct Run {

@@ -9,7 +9,6 @@
 
 #include "aten/errors.h"
 #include "aten/storage.h"
-#include "lowering/call.h"
 #include "pjrt/in_place.h"
 #include "trace/device.h"
 
@@ -95,8 +94,7 @@ void WriteTensors(const at::Tensor& bytes, const std::vector<at::Tensor>& tensor
   const auto* from = bytes.const_data_ptr<uint8_t>();
   for (const at::Tensor& tensor : tensors) {
     if (tensor.numel() == 0) continue;
-    const trace::Type* type =
-        trace::Intern({lowering::ToDType(tensor.scalar_type()), tensor.sizes().vec()});
+    const trace::Type* type = aten::LogicalType(tensor);
     trace::ValuePtr value =
         aten::Guarded([&] { return aten::DeviceOf(tensor).FromHostAsync(type, from, [bytes] {}); });
     aten::Assign(tensor, std::move(value));

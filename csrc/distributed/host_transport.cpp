@@ -130,14 +130,17 @@ std::exception_ptr HostTransport::Fail(const std::string& context) {
   }
   std::exception_ptr failure = SetFailure("tpu_dist: " + context + " failed on rank " +
                                           RankName(group_.rank) + ": " + message);
-  // Closes the connections, so that the other ranks notice. It may wait for the backend's threads.
+  CloseConnections();
+  return failure;
+}
+
+void HostTransport::CloseConnections() {
   RunElsewhere([self = shared_from_this()] {
     try {
       self->backend_->abort();
     } catch (const std::exception&) {  // the connections are gone already
     }
   });
-  return failure;
 }
 
 template <class Function>
@@ -156,12 +159,7 @@ void HostTransport::Abort(const std::string& why) {
   if (failed()) return;
   watch_.Failed(why);
   SetFailure("tpu_dist: group " + group_.name + ": " + why);
-  RunElsewhere([self = shared_from_this()] {
-    try {
-      self->backend_->abort();
-    } catch (const std::exception&) {  // the connections are gone already
-    }
-  });
+  CloseConnections();
 }
 
 void HostTransport::Shutdown() {

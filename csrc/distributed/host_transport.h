@@ -59,6 +59,9 @@ class HostTransport final : public Transport, public std::enable_shared_from_thi
   // returns what to complete the work with.
   std::exception_ptr Fail(const std::string& context);
   std::exception_ptr SetFailure(const std::string& message);
+  // So that the other ranks notice a failure. Returns at once: it may wait for the backend's
+  // threads.
+  void CloseConnections();
 
   void Execute(const Collective& collective, const std::vector<Values>& inputs);
   at::Tensor ExecutePart(ByteGroup& group, const Collective& collective, const Part& part,

@@ -195,6 +195,8 @@ PYBIND11_MODULE(_C, m) {
   m.def("device_description",
         [=](int index) { return DeviceAt(device(index)).pjrt().description(); });
   m.def("plugin_info", &PluginInfo);
+  m.def("tpu_present", &pjrt::TpuPresent, py::arg("sysfs_root") = "/sys",
+        py::arg("dev_root") = "/dev");
   m.def("in_bad_fork", [] { return Runtime::Get().InBadFork(); });
 
   m.def("memory_allocated", [](int index) { return MemoryOf(index).allocated; });

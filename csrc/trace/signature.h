@@ -57,6 +57,12 @@ class SignatureCache {
     ++count_;
     return raw;
   }
+  // What `make` returns is kept where nothing is yet; no lock is held while it runs.
+  template <class Make>
+  Entry& FindOrMake(const Signature& signature, Make&& make) {
+    if (Entry* found = Find(signature)) return *found;
+    return *Insert(signature, std::make_unique<Entry>(make()));
+  }
   size_t size() const {
     std::lock_guard guard(lock_);
     return count_;

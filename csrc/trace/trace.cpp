@@ -49,6 +49,10 @@ std::shared_ptr<Operation> AdvanceOperation(const Type* type, uint64_t by) {
 }  // namespace
 
 Trace* Trace::Current() { return current_trace; }
+Trace& Trace::Installed() {
+  TORCH_CHECK(current_trace != nullptr, "nothing is being captured");
+  return *current_trace;
+}
 void Trace::Abort(const std::string& why) {
   for (Trace* trace = current_trace; trace != nullptr; trace = trace->enclosing_) {
     trace->aborted_ = true;

@@ -80,6 +80,8 @@ class Trace {
 
   // The trace this thread records into, or nullptr.
   static Trace* Current();
+  // The same where there has to be one; throws c10::Error if there is not.
+  static Trace& Installed();
   // Gives up what this thread captures: marks it, with the traces that enclose it, and throws
   // CaptureAborted. The mark is what counts, for on its way through Python the exception loses its
   // type.

@@ -77,71 +77,63 @@ def finish(work, synchronous: bool) -> None:
         assert work.is_completed()
 
 
-@check
-def all_reduce():
+def reductions():
+    """Every dtype and reduction in every group that this rank is in, the former two counted."""
     rank = dist.get_rank()
-    for dtype, op in itertools.product(DTYPES, OPS):
+    for count, (dtype, op) in enumerate(itertools.product(DTYPES, OPS)):
         if not applies(op, dtype):
             continue
         for group, ranks in groups():
-            if rank not in ranks:
-                continue
-            expected = reduced([held(r, (3, 5), dtype) for r in ranks], op)
-            for synchronous in (True, False):
-                x = held(rank, (3, 5), dtype).to("tpu")
-                finish(
-                    dist.all_reduce(x, OPS[op], group=group, async_op=not synchronous), synchronous
-                )
-                same(x, expected, (dtype, op))
+            if rank in ranks:
+                yield count, dtype, op, group, ranks
+
+
+@check
+def all_reduce():
+    rank = dist.get_rank()
+    for _, dtype, op, group, ranks in reductions():
+        expected = reduced([held(r, (3, 5), dtype) for r in ranks], op)
+        for synchronous in (True, False):
+            x = held(rank, (3, 5), dtype).to("tpu")
+            finish(dist.all_reduce(x, OPS[op], group=group, async_op=not synchronous), synchronous)
+            same(x, expected, (dtype, op))
 
 
 @check
 def reduce():
     rank = dist.get_rank()
-    for count, (dtype, op) in enumerate(itertools.product(DTYPES, OPS)):
-        if not applies(op, dtype):
-            continue
-        for group, ranks in groups():
-            if rank not in ranks:
-                continue
-            root = ranks[count % len(ranks)]
-            x = held(rank, (7,), dtype).to("tpu")
-            synchronous = count % 2 == 0
-            finish(
-                dist.reduce(x, root, OPS[op], group=group, async_op=not synchronous), synchronous
-            )
-            if rank == root:
-                same(x, reduced([held(r, (7,), dtype) for r in ranks], op), (dtype, op))
-            else:
-                same(x, held(rank, (7,), dtype))
+    for count, dtype, op, group, ranks in reductions():
+        root = ranks[count % len(ranks)]
+        x = held(rank, (7,), dtype).to("tpu")
+        synchronous = count % 2 == 0
+        finish(dist.reduce(x, root, OPS[op], group=group, async_op=not synchronous), synchronous)
+        if rank == root:
+            same(x, reduced([held(r, (7,), dtype) for r in ranks], op), (dtype, op))
+        else:
+            same(x, held(rank, (7,), dtype))
 
 
 @check
 def reduce_scatter():
     rank = dist.get_rank()
-    for count, (dtype, op) in enumerate(itertools.product(DTYPES, OPS)):
-        if not applies(op, dtype):
-            continue
-        for group, ranks in groups():
-            if rank not in ranks:
-                continue
-            n, me = len(ranks), ranks.index(rank)
-            expected = reduced([held(r, (n, 2, 3), dtype)[me] for r in ranks], op)
-            mine = held(rank, (n, 2, 3), dtype).to("tpu")
-            synchronous = count % 2 == 0
-            out = torch.empty(2, 3, dtype=dtype, device="tpu")
-            if not dtype.is_complex:  # PyTorch passes lists of these on as they are
-                work = dist.reduce_scatter(
-                    out, list(mine), OPS[op], group=group, async_op=not synchronous
-                )
-                finish(work, synchronous)
-                same(out, expected, ("list", dtype, op))
-                out = torch.empty(2, 3, dtype=dtype, device="tpu")
-            work = dist.reduce_scatter_tensor(
-                out, mine.reshape(2 * n, 3), OPS[op], group=group, async_op=not synchronous
+    for count, dtype, op, group, ranks in reductions():
+        n, me = len(ranks), ranks.index(rank)
+        expected = reduced([held(r, (n, 2, 3), dtype)[me] for r in ranks], op)
+        mine = held(rank, (n, 2, 3), dtype).to("tpu")
+        synchronous = count % 2 == 0
+        out = torch.empty(2, 3, dtype=dtype, device="tpu")
+        if not dtype.is_complex:  # PyTorch passes lists of these on as they are
+            work = dist.reduce_scatter(
+                out, list(mine), OPS[op], group=group, async_op=not synchronous
             )
             finish(work, synchronous)
-            same(out, expected, (dtype, op))
+            same(out, expected, ("list", dtype, op))
+            out = torch.empty(2, 3, dtype=dtype, device="tpu")
+        work = dist.reduce_scatter_tensor(
+            out, mine.reshape(2 * n, 3), OPS[op], group=group, async_op=not synchronous
+        )
+        finish(work, synchronous)
+        same(out, expected, (dtype, op))
 
 
 @check

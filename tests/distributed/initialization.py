@@ -45,10 +45,12 @@ def main(kind):
     assert mesh["all"].get_local_rank() == rank
     dist.barrier()
     dist.destroy_process_group()
-    # And again, in the same process.
-    dist.init_process_group("tpu_dist")
-    sum_of(None, everyone)
-    dist.destroy_process_group()
+    # And again, in the same process. Not where PyTorch wraps the group in one of Gloo's to compare
+    # the calls: that one finds the addresses of the first in the store and hangs, under "gloo" too.
+    if dist.get_debug_level() != dist.DebugLevel.DETAIL:
+        dist.init_process_group("tpu_dist")
+        sum_of(None, everyone)
+        dist.destroy_process_group()
     print("passed", flush=True)
 
 

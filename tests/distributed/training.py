@@ -11,15 +11,20 @@ from ranks import check, main
 from torch.nn.parallel import DistributedDataParallel
 
 
-@check
-def ddp_unused_parameters():
-    model = DistributedDataParallel(net(), find_unused_parameters=True)
-    opt = torch.optim.AdamW(model.parameters(), lr=1e-2)
+def train(model, opt) -> None:
+    """Five steps, on this rank's part of each batch."""
     for step in range(5):
         x, y = batch(step)
         F.mse_loss(model(mine(x), step), mine(y)).backward()
         opt.step()
         opt.zero_grad()
+
+
+@check
+def ddp_unused_parameters():
+    model = DistributedDataParallel(net(), find_unused_parameters=True)
+    opt = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    train(model, opt)
     close(model.module, reference())
 
 
@@ -61,11 +66,7 @@ def ddp_hooks():
         model = DistributedDataParallel(net(), find_unused_parameters=True)
         model.register_comm_hook(state, hook)
         opt = torch.optim.AdamW(model.parameters(), lr=1e-2)
-        for step in range(5):
-            x, y = batch(step)
-            F.mse_loss(model(mine(x), step), mine(y)).backward()
-            opt.step()
-            opt.zero_grad()
+        train(model, opt)
         close(model.module, reference(), **tolerance)
     assert seen
 
@@ -76,11 +77,7 @@ def zero():
 
     model = DistributedDataParallel(net(), find_unused_parameters=True)
     opt = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=1e-2)
-    for step in range(5):
-        x, y = batch(step)
-        F.mse_loss(model(mine(x), step), mine(y)).backward()
-        opt.step()
-        opt.zero_grad()
+    train(model, opt)
     close(model.module, reference())
 
 

@@ -307,7 +307,10 @@ def test_prepare_elsewhere(tmp_path, environ, device, node):
     assert environ == before
 
 
-def test_presence_knows_the_chips_that_discovery_knows():
+def test_the_chips_that_discovery_knows_are_present(tmp_path):
     source = pathlib.Path(__file__).parents[2] / "csrc/pjrt/discovery.cpp"
-    found = re.findall(r'"(0x[0-9a-f]{4})"', source.read_text())
-    assert set(found) == presence.TPUS | {presence.GOOGLE}
+    google, *chips = re.findall(r'"(0x[0-9a-f]{4})"', source.read_text())
+    assert google == "0x1ae0" and len(chips) == 7
+    for chip in chips:
+        root = machine(tmp_path / chip, chip)
+        assert presence.libtpu_chosen({"TORCH_TPU_PLUGIN": "/libtpu.so"}, root)

@@ -26,10 +26,6 @@ class Lowered:
     outputs: list[ProgramValue]
 
 
-def _dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
 def _write(recorded: Recorded, name: str) -> Lowered:
     from torch_tpu.compile.capture import to_stablehlo
 
@@ -47,14 +43,9 @@ def _write(recorded: Recorded, name: str) -> Lowered:
             continue
         role = "generator" if parameter.random else "constant"
         inputs.append(
-            ProgramValue(
-                parameter.random or role, _dtype_name(parameter.dtype), list(parameter.shape), role
-            )
+            ProgramValue.of(parameter.random or role, parameter.dtype, parameter.shape, role)
         )
-    outputs = [
-        ProgramValue("", _dtype_name(dtype), list(shape), "output")
-        for dtype, shape in captured.results
-    ]
+    outputs = [ProgramValue.of("", dtype, shape, "output") for dtype, shape in captured.results]
     for value, result in zip(recorded.outputs, captured.outputs, strict=True):
         if result is not None:
             outputs[result] = dataclasses.replace(value)
@@ -72,6 +63,32 @@ def _training(model: torch.nn.Module, training: bool):
     finally:
         for module, mode in before.items():
             module.training = mode
+
+
+def compile_lowered(
+    lowered: Lowered,
+    topology: str,
+    *,
+    trace_seconds: float,
+    timeout: float,
+    dump_hlo: str | Path | None = None,
+) -> CompiledProgram:
+    """Compiles what `lower` gave, as `compile` does. `trace_seconds` is what it took to get there;
+    the report says it, with this process's memory."""
+    program = compile_text(
+        lowered.text,
+        topology,
+        name=lowered.name,
+        inputs=lowered.inputs,
+        outputs=lowered.outputs,
+        timeout=timeout,
+        dump_hlo=dump_hlo,
+    )
+    program.report.trace_seconds = trace_seconds
+    # Of this process so far, in KiB.
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    program.report.host_bytes = {"tracing": peak, **program.report.host_bytes}
+    return program
 
 
 def lower(
@@ -136,17 +153,6 @@ def compile(
     seconds = time.monotonic() - start
     if dump_stablehlo is not None:
         Path(dump_stablehlo).write_text(lowered.text)
-    program = compile_text(
-        lowered.text,
-        topology,
-        name=lowered.name,
-        inputs=lowered.inputs,
-        outputs=lowered.outputs,
-        timeout=timeout,
-        dump_hlo=dump_hlo,
+    return compile_lowered(
+        lowered, topology, trace_seconds=seconds, timeout=timeout, dump_hlo=dump_hlo
     )
-    program.report.trace_seconds = seconds
-    # Of this process so far, in KiB.
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    program.report.host_bytes = {"tracing": peak, **program.report.host_bytes}
-    return program

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from .chips import Chip, chip_of
@@ -20,6 +21,11 @@ class ProgramValue:
     shape: list[int]
     role: str = "input"  # input, parameter, buffer, optimizer state, output, updated
     aliased: bool = False  # an input whose memory an output takes, or that output
+
+    @classmethod
+    def of(cls, name: str, dtype: object, shape: Iterable[int], role: str) -> "ProgramValue":
+        """`dtype` is a torch.dtype."""
+        return cls(name, str(dtype).removeprefix("torch."), list(shape), role)
 
 
 @dataclasses.dataclass

@@ -9,7 +9,7 @@ import copy
 import dataclasses
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -44,10 +44,6 @@ class Recorded:
     outputs: list[ProgramValue]
     donate: list[int]
     seconds: float
-
-
-def _dtype_name(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _tensors_in(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
@@ -121,6 +117,18 @@ class _State:
                 tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.device
             )
 
+    def inputs(
+        self, named: Iterable[tuple[str, torch.Tensor]], role: str
+    ) -> list[tuple[ProgramValue, torch.Tensor]]:
+        """Tensors as inputs of the program, with what stands for them."""
+        return [(_value(name, tensor, role), self.fake(tensor)) for name, tensor in named]
+
+    def weights(self) -> list[tuple[ProgramValue, torch.Tensor]]:
+        """The parameters and buffers as inputs."""
+        return self.inputs(self.parameters.items(), "parameter") + self.inputs(
+            self.buffers.items(), "buffer"
+        )
+
     def with_weights(self, state: Mapping[str, torch.Tensor]):
         """A context in which the module has other weights."""
         from torch.nn.utils.stateless import _reparametrize_module
@@ -173,9 +181,7 @@ def _record(
         written[:] = [
             i for i, (t, v) in enumerate(zip(tensors, versions, strict=True)) if t._version != v
         ]
-        outputs[:] = [
-            ProgramValue(name, _dtype_name(t), list(t.shape), "output") for name, t in results
-        ]
+        outputs[:] = [_value(name, t, "output") for name, t in results]
         return [t for _, t in results]
 
     record = make_fx(
@@ -212,7 +218,7 @@ def _set_lines(module: GraphModule) -> None:
 
 
 def _value(name: str, tensor: torch.Tensor, role: str) -> ProgramValue:
-    return ProgramValue(name, _dtype_name(tensor), list(tensor.shape), role)
+    return ProgramValue.of(name, tensor.dtype, tensor.shape, role)
 
 
 def record_call(
@@ -222,9 +228,7 @@ def record_call(
     `donate` in the memory of the input."""
     state = _State(model, args, kwargs)
     named = {**state.parameters, **state.buffers}
-    inputs = [(_value(n, t, "parameter"), state.fake(t)) for n, t in state.parameters.items()]
-    inputs += [(_value(n, t, "buffer"), state.fake(t)) for n, t in state.buffers.items()]
-    inputs += [(_value(n, t, "input"), state.fake(t)) for n, t in state.argument_tensors]
+    inputs = state.weights() + state.inputs(state.argument_tensors, "input")
 
     def run(tensors: list[torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
         weights = dict(zip(named, tensors, strict=False))
@@ -269,17 +273,16 @@ def record_training_step(
     if not trained:
         raise ValueError("no parameter of the model requires a gradient")
     named = {**state.parameters, **state.buffers}
-    inputs = [(_value(n, t, "parameter"), state.fake(t)) for n, t in state.parameters.items()]
-    inputs += [(_value(n, t, "buffer"), state.fake(t)) for n, t in state.buffers.items()]
+    inputs = state.weights()
     kinds = ["exp_avg", "exp_avg_sq"] + (["max_exp_avg_sq"] if optimizer.amsgrad else [])
     for kind in kinds:
-        for n, t in trained.items():
-            inputs.append((_value(f"{kind}.{n}", t, "optimizer state"), state.fake(t)))
+        named_states = ((f"{kind}.{n}", t) for n, t in trained.items())
+        inputs += state.inputs(named_states, "optimizer state")
     step = torch.empty((), dtype=torch.float32, device="meta")
     # PyTorch counts for each parameter; the counts are equal, and one spares hundreds of tiny
     # computations.
-    inputs.append((_value("step", step, "optimizer state"), state.fake(step)))
-    inputs += [(_value(n, t, "input"), state.fake(t)) for n, t in state.argument_tensors]
+    inputs += state.inputs([("step", step)], "optimizer state")
+    inputs += state.inputs(state.argument_tensors, "input")
 
     def run(tensors: list[torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
         remaining = iter(tensors)

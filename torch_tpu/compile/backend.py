@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from .artifact import CompiledGraph
 from .inference import compile_inference
 from .partition import partition
+from .staging import values_of
 
 
 def on_tpu(module: GraphModule, inputs: Sequence) -> bool:
@@ -23,12 +24,11 @@ def on_tpu(module: GraphModule, inputs: Sequence) -> bool:
     for tensor in itertools.chain(module.parameters(), module.buffers()):
         if tensor.device.type == "tpu":
             return True
-    for node in module.graph.nodes:
-        value = node.meta.get("example_value")
-        values = value if isinstance(value, (list, tuple)) else (value,)
-        if any(isinstance(v, torch.Tensor) and v.device.type == "tpu" for v in values):
-            return True
-    return False
+    return any(
+        isinstance(value, torch.Tensor) and value.device.type == "tpu"
+        for node in module.graph.nodes
+        for value in values_of(node, "example_value")
+    )
 
 
 def _compile_forward(module: GraphModule, inputs: Sequence) -> CompiledGraph:

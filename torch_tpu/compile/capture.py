@@ -4,13 +4,12 @@ import dataclasses
 from collections.abc import Sequence
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from torch_tpu import _C
 
-from .executable import nodes_in
 from .run import CannotCapture, plain_operators, run_nodes
-from .staging import is_number
+from .staging import is_number, operators_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,17 +62,18 @@ def to_stablehlo(
     whose memory the program may reuse. With `lines` the module's operations name the Python lines
     they come from. Raises RuntimeError for an operator that cannot be part of a program.
     """
-    placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
-    output = next(n for n in reversed(module.graph.nodes) if n.op == "output")
-    nodes = [n for n in module.graph.nodes if n.op not in ("placeholder", "output", "get_attr")]
-    returned = output.args[0] if isinstance(output.args[0], (list, tuple)) else [output.args[0]]
+    placeholders = list(module.graph.find_nodes(op="placeholder"))
+    nodes = operators_of(module.graph)
+    returned = module.graph.output_node().args[0]
+    if not isinstance(returned, (list, tuple)):
+        returned = [returned]
     with torch.utils._python_dispatch._disable_current_modes():
         values = [stand_in(value) for value in inputs]
     tensors = [i for i, value in enumerate(values) if isinstance(value, torch.Tensor)]
     fixed = {
         n: v for n, v in zip(placeholders, values, strict=True) if not isinstance(v, torch.Tensor)
     }
-    results = [n for n in returned if n in nodes_in(returned) and not is_number(n)]
+    results = [n for n in returned if isinstance(n, Node) and not is_number(n)]
 
     def body(stand_ins: list[torch.Tensor]) -> list[torch.Tensor]:
         env = dict(fixed)

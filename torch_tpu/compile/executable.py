@@ -10,7 +10,7 @@ from torch.fx.node import map_arg
 from torch_tpu import _C
 
 from .run import CannotCapture, plain_operators, run_nodes, source_of
-from .staging import Stage, Staging, is_number, name_of
+from .staging import Stage, Staging, is_number, name_of, operators_of
 
 _told: set[str] = set()
 
@@ -83,7 +83,7 @@ class Executable:
         self._boxed_call = True  # of the instance: PyTorch's wrappers copy its dictionary
         self.module = module
         self.name = name
-        self.placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
+        self.placeholders = list(module.graph.find_nodes(op="placeholder"))
         self.donated = {self.placeholders[i] for i in donated}
         self.by_itself: set[Node] = set()
         self._arrange()
@@ -132,14 +132,10 @@ class Executable:
         inputs.clear()
         if _C.get_eager_mode() == "debug":
             # So that what is wrong is found at its operator.
-            self._run_single(self._ordered(), env)
+            self._run_single(operators_of(self.module.graph), env)
         else:
             self._run_stages(env)
         return [map_arg(r, env.__getitem__) if isinstance(r, Node) else r for r in self.results]
-
-    def _ordered(self) -> list[Node]:
-        skipped = ("placeholder", "output", "get_attr")
-        return [n for n in self.module.graph.nodes if n.op not in skipped]
 
     def _run_single(self, nodes: Iterable[Node], env: dict) -> None:
         with plain_operators():

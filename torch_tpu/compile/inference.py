@@ -8,18 +8,14 @@ longer than recording it does.
 from collections.abc import Sequence
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 
 from torch_tpu import _C
 
 from .capture import stand_in
 from .executable import nodes_in
 from .run import CannotCapture, run_nodes
-
-
-def _values(node: Node) -> list:
-    value = node.meta.get("example_value")
-    return list(value) if isinstance(value, (list, tuple)) else [value]
+from .staging import operators_of, values_of
 
 
 def _is_plain(module: GraphModule, inputs: Sequence) -> bool:
@@ -38,7 +34,7 @@ def _is_plain(module: GraphModule, inputs: Sequence) -> bool:
             return False
         if node.target is torch._C._set_grad_enabled and node.args[0]:
             return False
-        for value in _values(node):
+        for value in values_of(node, "example_value"):
             if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
                 return False
             if not isinstance(value, torch.Tensor):
@@ -61,13 +57,13 @@ def compile_inference(module: GraphModule, inputs: Sequence, name: str):
     """A function of the graph's inputs that runs it as one program; None where that cannot be."""
     if not _is_plain(module, inputs):
         return None
-    placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
-    nodes = [n for n in module.graph.nodes if n.op not in ("placeholder", "output")]
-    returned = next(n for n in module.graph.nodes if n.op == "output").args[0]
+    placeholders = list(module.graph.find_nodes(op="placeholder"))
+    nodes = operators_of(module.graph)
+    returned = module.graph.output_node().args[0]
     results = nodes_in(returned)
     if len(results) != len(returned):
         return None
-    if any(not isinstance(v, torch.Tensor) for r in results for v in _values(r)):
+    if any(not isinstance(v, torch.Tensor) for r in results for v in values_of(r, "example_value")):
         return None
 
     def body(tensors: list[torch.Tensor]) -> list[torch.Tensor]:

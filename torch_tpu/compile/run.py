@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import torch
 from torch.fx import GraphModule, Node
@@ -14,7 +14,7 @@ from torch_tpu import _C
 from . import control_flow as control_flow  # it registers rules, as the next one does
 from . import flex_attention as flex_attention
 from . import higher_order
-from .staging import constants_of
+from .staging import constants_of, operators_of
 
 
 class CannotCapture(Exception):
@@ -60,14 +60,12 @@ def run_nodes(
     *,
     device: torch.device | None = None,
     lines: bool = False,
-    done_with: Callable[[Node], Iterable[Node]] | None = None,
 ) -> None:
     """Computes `nodes` into `env`, which holds what they depend on.
 
     Under a capture CPU numbers become the device's: `device` replaces the CPU in the arguments of
-    what is computed from them. `lines` records the Python line of each operator. `done_with` names
-    the values that a node is the last one to use. Raises CannotCapture for a node that cannot be
-    recorded.
+    what is computed from them. `lines` records the Python line of each operator. Raises
+    CannotCapture for a node that cannot be recorded.
     """
     capturing = _C.capturing()
     for node in nodes:
@@ -103,28 +101,17 @@ def run_nodes(
                 raise CannotCapture(node, error) from error
             _add_line(error, node)
             raise
-        if done_with is not None:
-            for source in done_with(node):
-                env.pop(source, None)
 
 
 def run_graph(module: GraphModule, *inputs, device: torch.device | None, lines: bool) -> object:
     """Calls a graph: its nodes one after another over `inputs`."""
-    env: dict[Node, object] = {}
-    nodes = []
-    remaining = iter(inputs)
-    for node in module.graph.nodes:
-        if node.op == "placeholder":
-            env[node] = next(remaining)
-        elif node.op == "output":
-            returned = node.args[0]
-        elif node.op != "get_attr":
-            nodes.append(node)
-    run_nodes(module, nodes, env, device=device, lines=lines)
-    for source in module.graph.output_node().all_input_nodes:
+    env = dict(zip(module.graph.find_nodes(op="placeholder"), inputs, strict=True))
+    run_nodes(module, operators_of(module.graph), env, device=device, lines=lines)
+    output = module.graph.output_node()
+    for source in output.all_input_nodes:
         if source.op == "get_attr":
             env[source] = constants_of(module, source)
-    values = map_arg(returned, env.__getitem__)
+    values = map_arg(output.args[0], env.__getitem__)
     return list(values) if isinstance(values, list) else values  # not an immutable one
 
 

@@ -29,8 +29,15 @@ def name_of(target) -> str:
     return getattr(target, "__name__", str(target)) if not isinstance(target, str) else target
 
 
-def _values(node: Node) -> Iterator[object]:
-    value = node.meta.get("val")
+def operators_of(graph: Graph) -> list[Node]:
+    """The nodes that compute something, in order."""
+    return [n for n in graph.nodes if n.op not in ("placeholder", "output", "get_attr")]
+
+
+def values_of(node: Node, key: str = "val") -> Iterator[object]:
+    """What a node gives by its metadata: "val" in AOTAutograd's graphs, "example_value" in
+    Dynamo's. The elements of lists one by one."""
+    value = node.meta.get(key)
     if isinstance(value, (list, tuple)):
         for item in value:
             if isinstance(item, (list, tuple)):
@@ -42,7 +49,7 @@ def _values(node: Node) -> Iterator[object]:
 
 
 def _tensors(node: Node) -> list[torch.Tensor]:
-    return [value for value in _values(node) if isinstance(value, torch.Tensor)]
+    return [value for value in values_of(node) if isinstance(value, torch.Tensor)]
 
 
 def is_number(node: Node) -> bool:
@@ -86,9 +93,9 @@ class Staging:
     """The stages of a graph, in order; `by_itself` are nodes that cannot be part of a program."""
 
     def __init__(self, graph: Graph, by_itself: Iterable[Node] = ()) -> None:
-        self.nodes = [n for n in graph.nodes if n.op not in ("placeholder", "output", "get_attr")]
+        self.nodes = operators_of(graph)
         self.by_itself = set(by_itself)
-        self.output = next(n for n in reversed(graph.nodes) if n.op == "output")
+        self.output = graph.output_node()
         self.repeatable, self.roots = self._repeatable(graph)
         self.stages = self._cut()
 
