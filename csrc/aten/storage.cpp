@@ -1,6 +1,7 @@
 #include "aten/storage.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/ExpandUtils.h>
 #include <c10/core/StorageImpl.h>
 
 #include <array>
@@ -9,6 +10,7 @@
 #include "aten/address_space.h"
 #include "aten/errors.h"
 #include "aten/guard.h"
+#include "aten/tensor_signature.h"
 #include "aten/view_signature.h"
 #include "lowering/call.h"
 #include "trace/runtime.h"
@@ -127,6 +129,26 @@ std::shared_ptr<Operation> ReadRunOperation(const Type* base, const stablehlo::D
         "view", std::vector<const Type*>{base, index},
         [sizes, aligned](stablehlo::Builder&, const stablehlo::Values& inputs) {
           return trace::Lowered{{ReadRun(inputs[0], sizes, inputs[1], aligned)}, {}};
+        });
+  });
+}
+
+std::shared_ptr<Operation> ReadGappedRunOperation(const Type* base, const GappedRun& gapped) {
+  static auto* cache = new OperationCache;
+  trace::Signature signature;
+  signature.Clear();
+  signature.Add(reinterpret_cast<uint64_t>(base));
+  signature.Add(gapped.run.aligned);
+  signature.Add(static_cast<uint64_t>(gapped.length));
+  AddView(signature, gapped.within);
+  return cache->FindOrMake(signature, [&] {
+    const Type* index = trace::Intern({trace::DType::kS64, {}});
+    return std::make_shared<Operation>(
+        "view", std::vector<const Type*>{base, index},
+        [length = gapped.length, aligned = gapped.run.aligned, within = gapped.within](
+            stablehlo::Builder&, const stablehlo::Values& inputs) {
+          const auto run = ReadRun(inputs[0], {length}, inputs[1], aligned);
+          return trace::Lowered{{trace::ReadView(run, within)}, {}};
         });
   });
 }
@@ -347,9 +369,16 @@ at::Tensor DenseLike(const at::Tensor& like, ValuePtr value) {
   return tensor;
 }
 
-at::Tensor CopyOut(const at::Tensor& contiguous) {
-  return MakeTensor(contiguous.sizes(), {}, contiguous.dtype(), contiguous.device().index(),
-                    contiguous.nbytes(), Materialize(contiguous));
+at::Tensor CopyOut(const at::Tensor& tensor) {
+  if (!tensor.is_contiguous()) {
+    at::Tensor copy =
+        MakeTensor(tensor.sizes(), at::infer_dense_strides(tensor.sizes(), tensor.strides()),
+                   tensor.scalar_type(), tensor.device().index());
+    Assign(copy, Materialize(tensor));
+    return copy;
+  }
+  return MakeTensor(tensor.sizes(), {}, tensor.dtype(), tensor.device().index(), tensor.nbytes(),
+                    Materialize(tensor));
 }
 
 std::optional<Run> RunOf(const Type& base, const ViewSpec& view) {
@@ -361,6 +390,29 @@ std::optional<Run> RunOf(const Type& base, const ViewSpec& view) {
     return std::nullopt;
   }
   return Run{view.offset % count == 0 && base.numel() % count == 0, view.offset};
+}
+
+std::optional<GappedRun> GappedRunOf(const Type& base, const ViewSpec& view) {
+  if (trace::Trace::Current() != nullptr || view.numel() == 0) return std::nullopt;
+  if (view.conjugate || view.negative || view.dtype != base.dtype) return std::nullopt;
+  if (!HasSmallGaps(view.sizes, view.strides)) return std::nullopt;
+  GappedRun gapped{.length = 1, .within = view};
+  const int64_t span = SpanOf(view.sizes, view.strides);
+  // Whole rows, so that the base is made of such runs, if the view begins and ends in one.
+  for (size_t i = 0; i < view.sizes.size(); ++i) {
+    if (view.sizes[i] == 1) continue;
+    gapped.length = std::max(gapped.length, view.sizes[i] * view.strides[i]);
+  }
+  gapped.within.offset = view.offset % gapped.length;
+  gapped.run.aligned =
+      base.numel() % gapped.length == 0 && gapped.within.offset + span <= gapped.length;
+  if (!gapped.run.aligned) {
+    gapped.length = span;
+    gapped.within.offset = 0;
+  }
+  gapped.run.offset = view.offset - gapped.within.offset;
+  if (gapped.length == base.numel()) return std::nullopt;
+  return gapped;
 }
 
 stablehlo::Value ReadRun(stablehlo::Value base, const stablehlo::Dims& sizes,
@@ -419,6 +471,12 @@ ValuePtr Materialize(const at::Tensor& tensor) {
     if (const auto run = RunOf(*base->type(), view)) {
       auto operation = ReadRunOperation(base->type(), view.sizes, run->aligned);
       ValuePtr inputs[2] = {std::move(base), OffsetArgument(device, run->offset)};
+      trace::Run(operation, device, inputs, false, &result);
+      return;
+    }
+    if (const auto gapped = GappedRunOf(*base->type(), view)) {
+      auto operation = ReadGappedRunOperation(base->type(), *gapped);
+      ValuePtr inputs[2] = {std::move(base), OffsetArgument(device, gapped->run.offset)};
       trace::Run(operation, device, inputs, false, &result);
       return;
     }

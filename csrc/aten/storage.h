@@ -80,8 +80,8 @@ const trace::Type* LogicalType(const at::Tensor& tensor);
 // A tensor of this one's dtype, shape and DenseStrides over a storage of its own that holds `value`
 // (of its LogicalType).
 at::Tensor DenseLike(const at::Tensor& like, trace::ValuePtr value);
-// A contiguous tensor's elements in a storage of just their size.
-at::Tensor CopyOut(const at::Tensor& contiguous);
+// A tensor's elements in a storage of just their size, in the order they have in memory.
+at::Tensor CopyOut(const at::Tensor& tensor);
 
 // Where a run of elements lies in its base, as a run-time argument: loops over the rows of a tensor
 // need one program then, not one for each row. `aligned`: the base is made of such runs.
@@ -95,6 +95,13 @@ std::optional<Run> RunOf(const trace::Type& base, const trace::ViewSpec& view);
 // The run of `sizes` at `offset` (s64[]), and the base with it replaced.
 stablehlo::Value ReadRun(stablehlo::Value base, const stablehlo::Dims& sizes,
                          stablehlo::Value offset, bool aligned);
+// A view with small gaps as a view of the run that it lies in.
+struct GappedRun {
+  Run run;
+  int64_t length = 0;
+  trace::ViewSpec within;
+};
+std::optional<GappedRun> GappedRunOf(const trace::Type& base, const trace::ViewSpec& view);
 stablehlo::Value WriteRun(stablehlo::Value base, stablehlo::Value update, stablehlo::Value offset,
                           bool aligned);
 // A run's offset as an argument.

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "lowering/call.h"
@@ -40,10 +41,28 @@ inline void AddTensor(trace::Signature& signature, const at::Tensor& tensor,
   if (with_offset) signature.Add(static_cast<uint64_t>(impl.storage_offset()));
 }
 
-// A part of a larger tensor, in one piece.
+// How many elements lie between the first of a view and its last, both included.
+inline int64_t SpanOf(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  int64_t span = 1;
+  for (size_t i = 0; i < sizes.size(); ++i) span += (sizes[i] - 1) * strides[i];
+  return span;
+}
+
+// Whether a view leaves out less than it takes of what it spans, as rows without their last
+// elements do. Views that repeat elements do not count.
+inline bool HasSmallGaps(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  const int64_t count = c10::multiply_integers(sizes);
+  return SpanOf(sizes, strides) >= count && 2 * SpanOf(sizes, strides) < 3 * count &&
+         std::find(strides.begin(), strides.end(), 0) == strides.end();
+}
+
+// A part of a larger tensor, in one piece or nearly so.
 inline bool IsPiece(const at::Tensor& tensor) {
-  return tensor.is_contiguous() && tensor.numel() > 0 && !tensor.is_conj() && !tensor.is_neg() &&
-         tensor.nbytes() < tensor.storage().nbytes();
+  if (tensor.numel() == 0 || tensor.is_conj() || tensor.is_neg()) return false;
+  if (tensor.is_contiguous()) return tensor.nbytes() < tensor.storage().nbytes();
+  // With gaps only if there is room for another.
+  return 2 * tensor.nbytes() < tensor.storage().nbytes() &&
+         HasSmallGaps(tensor.sizes(), tensor.strides());
 }
 
 }  // namespace torch_tpu::aten
