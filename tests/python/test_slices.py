@@ -30,7 +30,7 @@ def test_reading_windows_that_overlap():
         torch.testing.assert_close(total.cpu(), x[i : i + 7].sum())
 
 
-# Rows' ends left out: with runs that divide the tensor, that do not, and in another order of memory.
+# Rows without their ends: runs that divide the tensor, that do not, and another order of memory.
 GAPPED = {
     "inputs": ((60, 4, 9), lambda x: x[:, :-1]),
     "targets": ((60, 4, 9), lambda x: x[:, 1:]),
