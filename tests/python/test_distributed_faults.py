@@ -28,3 +28,18 @@ def test_a_rank_is_killed(victim):
         assert "all_reduce(SUM, float32[1048576])" in errors[0], errors
         assert "ended" in errors[0], errors
         assert seconds < 60
+
+
+def test_a_restart_goes_on_from_the_checkpoint(tmp_path):
+    attempts = {}
+    for kind in ("undisturbed", "disturbed"):
+        path = tmp_path / kind
+        path.mkdir()
+        out = torchrun("elastic.py", 2, str(path), kind, restarts=1).stdout
+        lines = [x for x in out.splitlines() if x.startswith("trained ")]
+        assert len(lines) == 1, out
+        attempts[kind] = json.loads(lines[0].removeprefix("trained "))
+    attempt, first, losses = attempts["undisturbed"]
+    assert (attempt, first, len(losses)) == (0, 0, 6)
+    # The fatal step's number: those before it have their checkpoints.
+    assert attempts["disturbed"] == [1, 3, losses[3:]]

@@ -10,19 +10,35 @@ import time
 SCRIPTS = pathlib.Path(__file__).resolve().parent.parent / "distributed"
 
 
-def torchrun(script: str, ranks: int, *arguments: str, timeout: float = 240, **environment: str):
-    """The completed process; its output has both streams of all ranks. Fails if a rank does."""
-    result = start(script, ranks, *arguments, timeout=timeout, **environment)
+def torchrun(
+    script: str,
+    ranks: int,
+    *arguments: str,
+    timeout: float = 240,
+    restarts: int = 0,
+    **environment: str,
+):
+    """The completed process; its output has both streams of all ranks. Fails if a rank does, but
+    for `restarts` times, after which all ranks are started again."""
+    result = start(script, ranks, *arguments, timeout=timeout, restarts=restarts, **environment)
     assert result.returncode == 0, result.stdout[-8000:]
     return result
 
 
-def start(script: str, ranks: int, *arguments: str, timeout: float = 240, **environment: str):
+def start(
+    script: str,
+    ranks: int,
+    *arguments: str,
+    timeout: float = 240,
+    restarts: int = 0,
+    **environment: str,
+):
     """The same, whatever becomes of it."""
     # Each rank has one device, and two processors are not enough for a team of threads each.
     environment = {**os.environ, "TORCH_TPU_DEVICES": "1", "OMP_NUM_THREADS": "1", **environment}
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += [f"--nproc-per-node={ranks}", str(SCRIPTS / script), *arguments]
+    command += [f"--nproc-per-node={ranks}", f"--max-restarts={restarts}"]
+    command += [str(SCRIPTS / script), *arguments]
     return subprocess.run(
         command,
         env=environment,

@@ -1,6 +1,5 @@
 """The c10d backend `tpu_dist` (alias `tpu`): PyTorch's distributed layers on tpu tensors."""
 
-import collections
 import datetime
 import sys
 
@@ -8,13 +7,12 @@ import torch.distributed as dist
 
 from torch_tpu import _C
 
-from . import bootstrap
+from . import bootstrap, session
 from .mesh import rank_order, topology_aware_mesh
 
 __all__ = ["rank_order", "register", "topology_aware_mesh"]
 
 _NAMES = ("tpu_dist", "tpu")
-_created = collections.Counter()  # groups by name
 
 
 def _host_backend(store, rank: int, size: int, timeout: datetime.timedelta):
@@ -41,14 +39,14 @@ def _create(options, group_options):
     timeout = options.timeout
     if not isinstance(timeout, datetime.timedelta):
         timeout = datetime.timedelta(seconds=timeout)
-    # A group may be made again under the name of one that was destroyed, and the store still has
-    # what the ranks of that one told one another. They all count alike.
-    generation = _created[options.group_id]
-    _created[options.group_id] += 1
+    store, size = options.store, options.group_size
+    if size > 1:
+        life = session.agree(store, options.group_rank, size, timeout.total_seconds())
+        store = dist.PrefixStore(f"{life}/", store)
     return _C.ProcessGroup(
-        store=dist.PrefixStore(f"generation{generation}/", options.store),
+        store=store,
         rank=options.group_rank,
-        size=options.group_size,
+        size=size,
         timeout=timeout,
         name=options.group_id,
         global_ranks=list(options.global_ranks_in_group) or list(range(options.group_size)),
