@@ -16,6 +16,12 @@ def test_sharded(ranks):
     assert out.count("passed ") == 12, out
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_attention(ranks):
+    out = torchrun("attention.py", ranks).stdout
+    assert out.count("passed ") == 4, out
+
+
 def test_checkpoint_of_four_ranks_loads_on_two(tmp_path):
     torchrun("checkpoint.py", 4, "save", str(tmp_path))
     torchrun("checkpoint.py", 2, "load", str(tmp_path))

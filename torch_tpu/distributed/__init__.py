@@ -35,7 +35,10 @@ def _make_default(frame) -> None:
 
 def _create(options, group_options):
     """Makes the backend of one process group; PyTorch calls this on each of its ranks."""
+    from . import attention  # and with it DTensor: not with every `import torch`
+
     _make_default(sys._getframe(1))
+    attention.register()
     timeout = options.timeout
     if not isinstance(timeout, datetime.timedelta):
         timeout = datetime.timedelta(seconds=timeout)
