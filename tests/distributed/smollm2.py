@@ -15,8 +15,10 @@ import reads
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, logging
+from transformers import AutoModelForCausalLM, GgufConfig, logging
 
+# <|im_start|>user, What is the capital of Morocco?<|im_end|>, <|im_start|>assistant
+PROMPT = [1, 4093, 198, 1780, 314, 260, 3575, 282, 23513, 47, 2, 198, 1, 520, 9531, 198]
 PLANS = {
     "auto": "auto",
     # What a plan does not name is as the model says.
@@ -25,12 +27,12 @@ PLANS = {
 
 
 def unpack(directory: str, source: str) -> None:
-    file = {"gguf_file": "SmolLM2-135M-Instruct.Q4_1.gguf"}
-    config = GgufConfig(dequantize=True)
     AutoModelForCausalLM.from_pretrained(
-        source, dtype=torch.float32, quantization_config=config, **file
+        source,
+        gguf_file="SmolLM2-135M-Instruct.Q4_1.gguf",
+        dtype=torch.float32,
+        quantization_config=GgufConfig(dequantize=True),
     ).save_pretrained(directory)
-    AutoTokenizer.from_pretrained(source, **file).save_pretrained(directory)
 
 
 def load(directory: str, **placement):
@@ -38,13 +40,9 @@ def load(directory: str, **placement):
     reads.watch()
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, **placement)
     read = reads.count
-    tokenizer = AutoTokenizer.from_pretrained(directory)
-    chat = [{"role": "user", "content": "What is the capital of Morocco?"}]
-    prompt = tokenizer.apply_chat_template(
-        chat, add_generation_prompt=True, return_tensors="pt", return_dict=True
-    )["input_ids"].to(model.device)
+    prompt = torch.tensor([PROMPT]).to(model.device)
     out = model.generate(prompt, max_new_tokens=32, min_new_tokens=32, do_sample=False)
-    tokens = out[0, prompt.shape[1] :].tolist()
+    tokens = out[0, len(PROMPT) :].tolist()
     return model, {"tokens": tokens, "read": read, "peak": torch.tpu.max_memory_allocated()}
 
 
