@@ -50,6 +50,7 @@ ByteGroup::Work ByteGroup::StartAllGather(at::Tensor into, const at::Tensor& byt
   c10d::AllgatherOptions options;
   options.timeout = timeout_;
   at::Tensor input = bytes;
+  permit_();
   return backend_._allgather_base(into, input, options);
 }
 
@@ -65,6 +66,7 @@ ByteGroup::Work ByteGroup::StartGather(const at::Tensor& into, at::Tensor bytes,
       list.push_back(into.narrow(0, r * bytes.numel(), bytes.numel()));
     }
   }
+  permit_();
   return backend_.gather(outputs, inputs, options);
 }
 
@@ -72,6 +74,7 @@ ByteGroup::Work ByteGroup::StartAllToAll(at::Tensor into, at::Tensor bytes,
                                          std::vector<int64_t> sent, std::vector<int64_t> received) {
   c10d::AllToAllOptions options;
   options.timeout = timeout_;
+  permit_();
   return backend_.alltoall_base(into, bytes, received, sent, options);
 }
 
@@ -80,6 +83,7 @@ at::Tensor ByteGroup::Broadcast(const at::Tensor& bytes, int root) {
   options.rootRank = root;
   options.timeout = timeout_;
   std::vector<at::Tensor> tensors{rank_ == root ? bytes : NewBytes(bytes.numel())};
+  permit_();
   await_(backend_.broadcast(tensors, options));
   return tensors[0];
 }
@@ -107,6 +111,7 @@ at::Tensor ByteGroup::Scatter(const at::Tensor& bytes, int64_t size, int root) {
     auto& list = inputs.emplace_back();
     for (int r = 0; r < size_; ++r) list.push_back(bytes.narrow(0, r * size, size));
   }
+  permit_();
   await_(backend_.scatter(outputs, inputs, options));
   return outputs[0];
 }
@@ -155,6 +160,7 @@ at::Tensor ByteGroup::AllReduceByBackend(const at::Tensor& bytes, Reduction redu
     at::Tensor chunk = result.narrow(0, begin, length);
     std::memcpy(chunk.mutable_data_ptr(), bytes.const_data_ptr<uint8_t>() + begin, length);
     std::vector<at::Tensor> tensors{chunk.view(reduction.dtype)};
+    permit_();
     works.push_back(backend_.allreduce(tensors, options));
   }
   for (const Work& work : works) await_(work);

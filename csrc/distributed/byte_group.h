@@ -18,19 +18,25 @@ class ByteGroup {
   using Work = c10::intrusive_ptr<c10d::Work>;
   // Lets time pass until the work is complete, or throws.
   using Await = std::function<void(const Work&)>;
+  // Throws unless data may be sent; the backend ends the process where ranks send different sizes.
+  using Permit = std::function<void()>;
 
-  // `timeout`: after which the backend itself gives up.
-  ByteGroup(c10d::Backend& backend, std::chrono::milliseconds timeout, Await await)
+  // `timeout`: after which the backend itself gives up. `permit` is called before anything is sent,
+  // but as late as possible.
+  ByteGroup(c10d::Backend& backend, std::chrono::milliseconds timeout, Await await, Permit permit)
       : backend_(backend),
         rank_(backend.getRank()),
         size_(backend.getSize()),
         timeout_(timeout),
-        await_(std::move(await)) {}
+        await_(std::move(await)),
+        permit_(std::move(permit)) {}
 
   // The root's bytes. Other ranks give only how many there are.
   at::Tensor Broadcast(const at::Tensor& bytes, int root);
   // The ranks' bytes, as many of each, one after another.
   at::Tensor AllGather(const at::Tensor& bytes);
+  // The same; `into` has them when the work is complete.
+  Work StartAllGather(at::Tensor into, const at::Tensor& bytes);
   // The same at the root, undefined elsewhere.
   at::Tensor Gather(const at::Tensor& bytes, int root);
   // Block number rank() of the root's bytes; `size` is a block's length.
@@ -57,7 +63,6 @@ class ByteGroup {
   // Where the backend itself adds up as is wanted, it takes half the steps.
   at::Tensor AllReduceByBackend(const at::Tensor& bytes, Reduction reduction);
   at::Tensor ReduceChunked(const at::Tensor& bytes, Reduction reduction, int root);
-  Work StartAllGather(at::Tensor into, const at::Tensor& bytes);
   Work StartGather(const at::Tensor& into, at::Tensor bytes, int root);
   Work StartAllToAll(at::Tensor into, at::Tensor bytes, std::vector<int64_t> sent,
                      std::vector<int64_t> received);
@@ -66,6 +71,7 @@ class ByteGroup {
   const int rank_, size_;
   const std::chrono::milliseconds timeout_;
   const Await await_;
+  const Permit permit_;
 };
 
 }  // namespace torch_tpu::distributed

@@ -16,6 +16,10 @@ namespace torch_tpu::distributed {
 
 namespace {
 
+// A tensor from this size on is the memory that was received itself, where the plugin can have it
+// so. Smaller ones are copied: they would keep all of the memory that they are a part of.
+constexpr size_t kInPlaceBytes = 256 << 10;
+
 // Free pieces of large memory, by size. Never destroyed: tensors may be freed at the very end.
 class FreePieces {
  public:
@@ -95,8 +99,15 @@ void WriteTensors(const at::Tensor& bytes, const std::vector<at::Tensor>& tensor
   for (const at::Tensor& tensor : tensors) {
     if (tensor.numel() == 0) continue;
     const trace::Type* type = aten::LogicalType(tensor);
-    trace::ValuePtr value =
-        aten::Guarded([&] { return aten::DeviceOf(tensor).FromHostAsync(type, from, [bytes] {}); });
+    trace::ValuePtr value = aten::Guarded([&]() -> trace::ValuePtr {
+      trace::Device& device = aten::DeviceOf(tensor);
+      const auto done = [bytes] {};
+      if (type->bytes() < kInPlaceBytes) return device.FromHostAsync(type, from, done);
+      return c10::make_intrusive<trace::Value>(type, &device, device.CountingOutOfMemory([&] {
+        return pjrt::FromHostInPlace(device.client(), from, trace::ToPjrt(type->dtype), type->dims,
+                                     device.pjrt(), done);
+      }));
+    });
     aten::Assign(tensor, std::move(value));
     from += type->bytes();
   }

@@ -24,6 +24,7 @@ using std::chrono::steady_clock;
 constexpr milliseconds kSlow{1000};
 // The backend gives up this much later than the transport, which knows more to say.
 constexpr milliseconds kMargin{10000};
+constexpr milliseconds kForever = std::chrono::hours(24 * 365);
 constexpr int kMaxTag = (1 << 30) - 1;
 
 // The failure of another call, of this rank or another one.
@@ -198,17 +199,30 @@ void HostTransport::Run(Collective collective, c10::intrusive_ptr<TpuWork> work)
 }
 
 void HostTransport::Execute(const Collective& collective, const std::vector<Values>& inputs) {
+  const auto await = [&](const auto& work) { Await(work, collective); };
+  // The envelopes travel while the inputs are computed and copied. Until this rank has its inputs
+  // it waits for nobody, however long that takes.
+  const Envelope mine(collective.sequence, collective.Describe());
+  at::Tensor envelope = NewBytes(sizeof mine), all = NewBytes(group_.size * sizeof mine);
+  std::memcpy(envelope.mutable_data_ptr(), &mine, sizeof mine);
+  const auto exchanged = ByteGroup(*backend_, kForever, await, [] {}).StartAllGather(all, envelope);
   std::vector<at::Tensor> bytes;
   for (const Values& values : inputs) bytes.push_back(ReadValues(values));
   started_ = steady_clock::now();
-  ByteGroup group(*backend_, collective.timeout + kMargin,
-                  [&](const auto& work) { Await(work, collective); });
-  Agree(group, Envelope(collective.sequence, collective.Describe()));
+  bool agreed = false;
+  const auto agree = [&] {
+    if (agreed) return;
+    Await(exchanged, collective);
+    CheckAgreement(all, mine);
+    agreed = true;
+  };
+  ByteGroup group(*backend_, collective.timeout + kMargin, await, agree);
   for (size_t i = 0; i < collective.parts.size(); ++i) {
     const Part& part = collective.parts[i];
     at::Tensor result = ExecutePart(group, collective, part, bytes[i]);
     if (result.defined()) WriteTensors(result, part.outputs);
   }
+  agree();  // also where there was nothing to send
 }
 
 at::Tensor HostTransport::ExecutePart(ByteGroup& group, const Collective& collective,
@@ -268,10 +282,7 @@ at::Tensor HostTransport::ExecuteAllToAll(ByteGroup& group, const Part& part,
   return group.AllToAll(bytes, std::move(sent), std::move(received));
 }
 
-void HostTransport::Agree(ByteGroup& group, const Envelope& mine) {
-  at::Tensor bytes = NewBytes(sizeof(Envelope));
-  std::memcpy(bytes.mutable_data_ptr(), &mine, sizeof mine);
-  at::Tensor all = group.AllGather(bytes);
+void HostTransport::CheckAgreement(const at::Tensor& all, const Envelope& mine) {
   const auto* envelopes = reinterpret_cast<const Envelope*>(all.const_data_ptr<uint8_t>());
   const std::vector<Envelope> ranks(envelopes, envelopes + group_.size);
   if (std::all_of(ranks.begin(), ranks.end(),

@@ -67,8 +67,8 @@ class HostTransport final : public Transport, public std::enable_shared_from_thi
   at::Tensor ExecutePart(ByteGroup& group, const Collective& collective, const Part& part,
                          const at::Tensor& bytes);
   at::Tensor ExecuteAllToAll(ByteGroup& group, const Part& part, const at::Tensor& bytes);
-  // Throws, on all ranks, unless all of them are in the same call.
-  void Agree(ByteGroup& group, const Envelope& mine);
+  // Throws, on all ranks, unless all of them are in the same call; `all` are their envelopes.
+  void CheckAgreement(const at::Tensor& all, const Envelope& mine);
   void Await(const c10::intrusive_ptr<c10d::Work>& work, const Collective& collective);
   [[noreturn]] void RaiseTimeout(const Collective& collective);
 
