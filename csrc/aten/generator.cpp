@@ -70,7 +70,7 @@ const at::Generator& DefaultGenerator(c10::DeviceIndex device) {
   static auto* generators = new std::array<at::Generator, kMaxDevices>;
   static auto* mutex = new std::mutex;
   if (device < 0) device = CurrentDevice();
-  CheckDeviceIndex(device);
+  device = DeviceMeant(device);
   std::lock_guard guard(*mutex);
   at::Generator& generator = (*generators)[device];
   if (!generator.defined()) generator = at::make_generator<PhiloxGenerator>(device);

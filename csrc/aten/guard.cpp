@@ -30,15 +30,6 @@ c10::DeviceIndex IndexOf(c10::Device device) {
   return device.has_index() ? device.index() : current_device;
 }
 
-// A process that torchrun started has one chip, which is number 0. Programs written for GPUs, where
-// each process sees all of them, select theirs by LOCAL_RANK, and so does PyTorch's DeviceMesh.
-c10::DeviceIndex OfThisProcess(c10::DeviceIndex device) {
-  const char* local_rank = std::getenv("LOCAL_RANK");
-  const bool meant = device > 0 && local_rank != nullptr && std::atoi(local_rank) == device &&
-                     trace::Runtime::Get().DeviceCount() == 1;
-  return meant ? c10::DeviceIndex{0} : device;
-}
-
 class Guard final : public c10::impl::DeviceGuardImplInterface {
  public:
   c10::DeviceType type() const override { return kType; }
@@ -135,16 +126,18 @@ c10::DeviceIndex CurrentDevice() { return current_device; }
 c10::DeviceIndex ExchangeDevice(c10::DeviceIndex device) {
   const c10::DeviceIndex previous = current_device;
   if (device < 0 || device == previous) return previous;
-  device = OfThisProcess(device);
-  CheckDeviceIndex(device);
-  current_device = device;
+  current_device = DeviceMeant(device);
   return previous;
 }
 
-void CheckDeviceIndex(c10::DeviceIndex device) {
+c10::DeviceIndex DeviceMeant(c10::DeviceIndex device) {
   const int count = trace::Runtime::Get().DeviceCount();
-  TORCH_CHECK(device >= 0 && device < count,
-              "invalid device ordinal: tpu:", static_cast<int>(device), ", but ", count,
+  if (C10_LIKELY(device >= 0 && device < count)) return device;
+  const char* local_rank = std::getenv("LOCAL_RANK");
+  if (count == 1 && device > 0 && local_rank != nullptr && std::atoi(local_rank) == device) {
+    return 0;
+  }
+  TORCH_CHECK(false, "invalid device ordinal: tpu:", static_cast<int>(device), ", but ", count,
               " tpu device(s) are available");
 }
 

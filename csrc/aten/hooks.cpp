@@ -36,7 +36,7 @@ class Hooks final : public at::PrivateUse1HooksInterface {
   }
   at::Generator getNewGenerator(c10::DeviceIndex device) const override {
     if (device < 0) device = CurrentDevice();
-    CheckDeviceIndex(device);
+    device = DeviceMeant(device);
     return at::make_generator<PhiloxGenerator>(device);
   }
   at::Device getDeviceFromPtr(void* data) const override {

@@ -293,10 +293,7 @@ c10::DeviceIndex DeviceOfAddress(const void* address) {
 trace::Device& DeviceAt(c10::DeviceIndex index) {
   if (C10_UNLIKELY(!trace::Runtime::Get().started()))
     Guarded([] { trace::Runtime::Get().Start(); });
-  TORCH_CHECK(index >= 0 && index < trace::Runtime::Get().DeviceCount(), "tpu device index ",
-              static_cast<int>(index), " is out of range: ", trace::Runtime::Get().DeviceCount(),
-              " device(s) are visible");
-  return trace::Runtime::Get().device(index);
+  return trace::Runtime::Get().device(DeviceMeant(index));
 }
 
 trace::Device& DeviceOf(const at::Tensor& tensor) { return DeviceAt(tensor.device().index()); }

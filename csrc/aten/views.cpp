@@ -20,13 +20,9 @@ namespace {
 
 c10::DeviceIndex DeviceFor(std::optional<c10::Device> device) {
   const c10::DeviceIndex index = device && device->has_index() ? device->index() : CurrentDevice();
-  const int count = trace::Runtime::Get().DeviceCount();
-  if (C10_UNLIKELY(index >= count)) {
-    DeviceAt(0);  // says why no client could be started, if so
-    TORCH_CHECK(false, "invalid device ordinal: tpu:", static_cast<int>(index), ", but ", count,
-                " tpu device(s) are available");
-  }
-  return index;
+  if (C10_LIKELY(index < trace::Runtime::Get().DeviceCount())) return index;
+  DeviceAt(0);  // says why no client could be started, if so
+  return DeviceMeant(index);
 }
 
 void CheckOptions(std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout) {

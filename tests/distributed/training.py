@@ -1,6 +1,7 @@
 """DDP, ZeRO and SyncBatchNorm: five steps equal a single process's."""
 
 import copy
+import os
 
 import torch
 import torch.distributed as dist
@@ -26,6 +27,30 @@ def ddp_unused_parameters():
     opt = torch.optim.AdamW(model.parameters(), lr=1e-2)
     train(model, opt)
     close(model.module, reference())
+
+
+@check
+def ddp_as_for_gpus():
+    """A device by LOCAL_RANK, wherever one can be named; here each process has one."""
+    local_rank = int(os.environ["LOCAL_RANK"])
+    device = torch.device("tpu", local_rank)
+    model = net().cpu().to(device)
+    assert model.last.weight.device == torch.ones(2).to(local_rank).device == torch.device("tpu:0")
+    dist.barrier(device_ids=[local_rank])
+    model = DistributedDataParallel(model, device_ids=[local_rank], find_unused_parameters=True)
+    train(model, torch.optim.AdamW(model.parameters(), lr=1e-2))
+    torch.tpu.synchronize(device)
+    assert torch.tpu.memory_allocated(local_rank) == torch.tpu.memory_allocated(0) > 0
+    close(model.module, reference())
+    generator = torch.Generator(device).manual_seed(1)
+    assert torch.randn(3, device=device, generator=generator).device == torch.device("tpu:0")
+    for other in (local_rank + 1, 7):
+        try:
+            torch.ones(2, device=f"tpu:{other}")
+        except RuntimeError as error:
+            assert "available" in str(error)
+        else:
+            raise AssertionError(other)
 
 
 @check

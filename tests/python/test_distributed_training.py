@@ -7,7 +7,7 @@ from torchrun import torchrun
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_data_parallel(ranks):
     out = torchrun("training.py", ranks).stdout
-    assert out.count("passed ") == 5, out
+    assert out.count("passed ") == 6, out
 
 
 @pytest.mark.parametrize("ranks", [2, 4])

@@ -1,6 +1,7 @@
 """The c10d backend `tpu_dist` (alias `tpu`): PyTorch's distributed layers on tpu tensors."""
 
 import datetime
+import os
 import sys
 
 import torch.distributed as dist
@@ -61,5 +62,8 @@ def register() -> None:
     """Makes the backend known to `torch.distributed`, also as the default one for tpu, and tells
     libtpu of the other ranks while no client exists."""
     bootstrap.prepare()
+    # DDP's copies of its inputs need no stream of their own here, and it finds none for a device
+    # that a program names by LOCAL_RANK.
+    os.environ.setdefault("PYTORCH_DDP_USE_SIDE_STREAM", "0")
     for name in _NAMES:
         dist.Backend.register_backend(name, _create, extended_api=True, devices=["tpu"])
