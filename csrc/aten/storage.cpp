@@ -154,7 +154,8 @@ std::shared_ptr<Operation> ReadGappedRunOperation(const Type* base, const Gapped
 }
 
 // A base seen as runs: rows of them if it is made of such, else single elements. Then a run starts
-// at `starts` and has the shape `shape`.
+// at `starts` and has the shape `shape`. A flat base stays flat: XLA:CPU does not replace a run of
+// a reshaped one in place, but copies all of it.
 struct Runs {
   stablehlo::Dims all, shape;
   stablehlo::Values starts;
@@ -163,7 +164,7 @@ struct Runs {
 Runs SplitIntoRuns(stablehlo::Value base, const stablehlo::Dims& sizes, stablehlo::Value offset,
                    bool aligned) {
   const int64_t count = c10::multiply_integers(sizes);
-  if (!aligned) return {{base.numel()}, {count}, {offset}};
+  if (!aligned || base.rank() == 1) return {{base.numel()}, {count}, {offset}};
   Runs runs{sizes, sizes, {}};
   runs.all.insert(runs.all.begin(), base.numel() / count);
   runs.shape.insert(runs.shape.begin(), 1);
