@@ -3,20 +3,28 @@
 import pathlib
 import re
 
+import pytest
 from torchrun import torchrun
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples" / "distributed"
 
 
-def losses(*arguments):
-    out = torchrun(str(EXAMPLES / "ddp.py"), 2, "--steps", "10", *arguments).stdout
+def losses(script: str, *arguments: str):
+    out = torchrun(str(EXAMPLES / script), 2, "--steps", "10", *arguments).stdout
     found = [float(x) for x in re.findall(r"loss (\d+\.\d+)", out)]
-    assert len(found) == 2, out
+    assert len(found) == 2 and "2 ranks on" in out, out
     return found
 
 
-def test_ddp_learns_as_on_cpu():
-    on_tpu, on_cpu = losses(), losses("--device", "cpu")
+@pytest.fixture(scope="module")
+def on_cpu():
+    return losses("ddp.py", "--device", "cpu")
+
+
+@pytest.mark.parametrize("script", ["ddp.py", "fsdp2.py", "pipeline.py"])
+def test_learns_as_on_cpu(script, on_cpu):
+    """However the model is divided, it is the same model and learns from the same batches."""
+    on_tpu = losses(script)
     assert on_tpu[1] < on_tpu[0] - 0.5
     # Ten steps of AdamW in float32: sums in another order, no more.
     assert all(abs(a - b) < 2e-3 for a, b in zip(on_tpu, on_cpu, strict=True)), (on_tpu, on_cpu)
