@@ -328,6 +328,32 @@ ViewSpec WithoutRepetitions(const ViewSpec& view, Value& update) {
   return distinct;
 }
 
+// The view is a run of elements, in their order.
+bool IsRun(const ViewSpec& view) {
+  const Dims strides = Contiguous(view.sizes);
+  for (size_t d = 0; d < strides.size(); ++d) {
+    if (view.sizes[d] != 1 && view.strides[d] != strides[d]) return false;
+  }
+  return true;
+}
+
+// The update of a dense view, its dimensions in the order that they have in memory.
+Value InMemoryOrder(Value update, const ViewSpec& view) {
+  // Dimensions of size one have arbitrary strides; drop them before sorting.
+  Dims sizes;
+  std::vector<int64_t> strides;
+  for (size_t d = 0; d < view.sizes.size(); ++d) {
+    if (view.sizes[d] == 1) continue;
+    sizes.push_back(view.sizes[d]);
+    strides.push_back(view.strides[d]);
+  }
+  std::vector<int64_t> order(sizes.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t i, int64_t j) { return strides[i] > strides[j]; });
+  return Transpose(Reshape(update, sizes), order);
+}
+
 }  // namespace
 
 int64_t ViewSpec::numel() const {
@@ -341,11 +367,7 @@ bool IsPlain(const Type& base, const ViewSpec& view) {
       view.sizes != base.dims) {
     return false;
   }
-  const Dims strides = Contiguous(view.sizes);
-  for (size_t d = 0; d < strides.size(); ++d) {
-    if (view.sizes[d] != 1 && view.strides[d] != strides[d]) return false;
-  }
-  return true;
+  return IsRun(view);
 }
 
 Value ReadView(Value base, const ViewSpec& view) {
@@ -355,7 +377,10 @@ Value ReadView(Value base, const ViewSpec& view) {
   }
   Value x = Reinterpret(base, view.dtype);
   if (!IsPlain(x.type(), {view.dtype, view.sizes, view.strides, view.offset})) {
-    if (auto nesting = FindNesting(x.dims(), view)) {
+    if (x.rank() == 1 && IsRun(view)) {
+      // As it is written: what reads and writes a part of a flat base happens in place then.
+      x = Reshape(SliceDim(x, 0, view.offset, view.offset + view.numel()), view.sizes);
+    } else if (auto nesting = FindNesting(x.dims(), view)) {
       x = ReadNested(x, *nesting);
       x = Reshape(x, KeptSizes(*nesting));
       x = Transpose(x, ViewOrder(*nesting, view));
@@ -404,24 +429,18 @@ Value WriteView(Value base, Value update, const ViewSpec& target, const Type& af
     update = Reshape(Reinterpret(update, DType::kU8), view.sizes);
   }
   if (view.numel() == after.numel() && view.offset == 0 && DenseSizes(view)) {
-    // Every element is replaced: bring the update into memory order. Dimensions of size one have
-    // arbitrary strides; drop them before sorting.
-    Dims sizes;
-    std::vector<int64_t> strides;
-    for (size_t d = 0; d < view.sizes.size(); ++d) {
-      if (view.sizes[d] == 1) continue;
-      sizes.push_back(view.sizes[d]);
-      strides.push_back(view.strides[d]);
-    }
-    std::vector<int64_t> order(sizes.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](int64_t i, int64_t j) { return strides[i] > strides[j]; });
-    update = Transpose(Reshape(update, sizes), order);
+    // Every element is replaced.
+    update = InMemoryOrder(update, view);
     return Reshape(update, after.dims);
   }
   Value x = base.defined() ? Reinterpret(base, view.dtype)
                            : BroadcastTo(ZeroConstant(b, {view.dtype, {}}), after.dims);
+  if (x.rank() == 1 && DenseSizes(view)) {
+    // Parameters and gradients in flat buffers. The base stays flat: XLA:CPU does not replace a
+    // part of a reshaped one in place, but copies all of it.
+    Value flat = UpdateSlice(x, Flatten(InMemoryOrder(update, view)), {view.offset});
+    return Reshape(flat, after.dims);
+  }
   if (auto nesting = FindNesting(x.dims(), view)) {
     const std::vector<int64_t> order = ViewOrder(*nesting, view);
     Dims compact;

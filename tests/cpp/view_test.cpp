@@ -347,5 +347,19 @@ TEST(View, SlicesNeedNoGather) {
   EXPECT_EQ(text.find("scatter"), std::string::npos) << text;
 }
 
+// A reshaped one would be copied whole at each write.
+TEST(View, FlatBasesStayFlat) {
+  Builder builder;
+  Value base = builder.Parameter({DType::kF32, {4000}});
+  const ViewSpec rows{DType::kF32, {20, 10}, {10, 1}, 400};
+  const ViewSpec transposed{DType::kF32, {10, 20}, {1, 10}, 400};
+  Value written = WriteView(base, ReadView(base, rows), rows, base.type());
+  Value update = builder.Parameter({DType::kF32, {10, 20}});
+  const std::string text =
+      builder.Finish({written, WriteView(base, update, transposed, base.type())});
+  EXPECT_EQ(text.find("400x10x"), std::string::npos) << text;
+  EXPECT_NE(text.find("dynamic_update_slice"), std::string::npos) << text;
+}
+
 }  // namespace
 }  // namespace torch_tpu::trace
