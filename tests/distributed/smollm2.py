@@ -1,8 +1,7 @@
 """SmolLM2-135M from its checkpoint: 32 greedy tokens, by one process or tensor parallel.
 
-usage: smollm2.py alone DIRECTORY SOURCE    writes the checkpoint of the package at SOURCE, and to
-                                            alone.json what one process makes of it
-       smollm2.py auto|mlp DIRECTORY        the same by all ranks, compared with that
+usage: smollm2.py alone DIRECTORY       what one process makes of the checkpoint, into alone.json
+       smollm2.py auto|mlp DIRECTORY    the same by all ranks, compared with that
 
 "auto" shards as the model says, "mlp" leaves attention whole.
 """
@@ -15,7 +14,7 @@ import reads
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
-from transformers import AutoModelForCausalLM, GgufConfig, logging
+from transformers import AutoModelForCausalLM, logging
 
 # <|im_start|>user, What is the capital of Morocco?<|im_end|>, <|im_start|>assistant
 PROMPT = [1, 4093, 198, 1780, 314, 260, 3575, 282, 23513, 47, 2, 198, 1, 520, 9531, 198]
@@ -26,28 +25,26 @@ PLANS = {
 }
 
 
-def unpack(directory: str, source: str) -> None:
-    AutoModelForCausalLM.from_pretrained(
-        source,
-        gguf_file="SmolLM2-135M-Instruct.Q4_1.gguf",
-        dtype=torch.float32,
-        quantization_config=GgufConfig(dequantize=True),
-    ).save_pretrained(directory)
-
-
 def load(directory: str, **placement):
     """The model, and what it does: its tokens, the bytes read of its file, the most bytes held."""
     reads.watch()
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, **placement)
     read = reads.count
     prompt = torch.tensor([PROMPT]).to(model.device)
-    out = model.generate(prompt, max_new_tokens=32, min_new_tokens=32, do_sample=False)
+    # With a cache of fixed size the programs of the first token serve all of them.
+    out = model.generate(
+        prompt,
+        max_new_tokens=32,
+        min_new_tokens=32,
+        do_sample=False,
+        cache_implementation="static",
+        disable_compile=True,
+    )
     tokens = out[0, len(PROMPT) :].tolist()
     return model, {"tokens": tokens, "read": read, "peak": torch.tpu.max_memory_allocated()}
 
 
-def alone(directory: str, source: str) -> None:
-    unpack(directory, source)
+def alone(directory: str) -> None:
     _, found = load(directory, device_map="tpu")
     pathlib.Path(directory, "alone.json").write_text(json.dumps(found))
 
@@ -75,8 +72,8 @@ def parallel(plan: str, directory: str) -> None:
 
 if __name__ == "__main__":
     logging.disable_progress_bar()
-    command, *arguments = sys.argv[1:]
+    command, directory = sys.argv[1:]
     if command == "alone":
-        alone(*arguments)
+        alone(directory)
     else:
-        parallel(command, *arguments)
+        parallel(command, directory)
