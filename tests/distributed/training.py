@@ -1,6 +1,7 @@
 """DDP, ZeRO and SyncBatchNorm: five steps equal a single process's."""
 
 import copy
+import io
 import os
 
 import torch
@@ -42,6 +43,11 @@ def ddp_as_for_gpus():
     torch.tpu.synchronize(device)
     assert torch.tpu.memory_allocated(local_rank) == torch.tpu.memory_allocated(0) > 0
     close(model.module, reference())
+    file = io.BytesIO()
+    torch.save(torch.ones(2), file)
+    file.seek(0)
+    assert torch.load(file, map_location=device).device == torch.device("tpu:0")
+    assert torch.tpu.get_device_name(device) == torch.tpu.get_device_name(0)
     generator = torch.Generator(device).manual_seed(1)
     assert torch.randn(3, device=device, generator=generator).device == torch.device("tpu:0")
     for other in (local_rank + 1, 7):

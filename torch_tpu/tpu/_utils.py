@@ -1,8 +1,17 @@
 """Device arguments: what every function of `torch.tpu` accepts for `device`."""
 
+import os
+
 import torch
 
 from torch_tpu import _C
+
+
+def _meant(index: int) -> int:
+    """The device that an index means: see DeviceMeant in csrc/aten/guard.h, which this follows."""
+    if index > 0 and os.environ.get("LOCAL_RANK") == str(index) and _C.device_count() == 1:
+        return 0
+    return index
 
 
 def _get_device_index(device, optional: bool = False, allow_cpu: bool = False) -> int:
@@ -12,7 +21,7 @@ def _get_device_index(device, optional: bool = False, allow_cpu: bool = False) -
     otherwise. With `allow_cpu` a CPU device gives -1. torch.load calls this by name.
     """
     if isinstance(device, int):
-        return device
+        return _meant(device)
     if isinstance(device, str):
         device = torch.device(device)
     if isinstance(device, torch.device):
@@ -32,7 +41,7 @@ def _get_device_index(device, optional: bool = False, allow_cpu: bool = False) -
             f"but got: {type(device).__name__}"
         )
     if index is not None:
-        return index
+        return _meant(index)
     if optional:
         return _C.current_device()
     raise ValueError(
