@@ -31,42 +31,11 @@ def main() -> None:
     a = parser.parse_args()
     importlib.import_module(a.boot)
     import torch
-    from torch import nn
+    from small_gpt import GPT
     from torch.nn import functional as F
 
-    class Block(nn.Module):
-        def __init__(self, width: int, heads: int) -> None:
-            super().__init__()
-            self.heads = heads
-            self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-            self.qkv = nn.Linear(width, 3 * width)
-            self.out = nn.Linear(width, width)
-            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-        def forward(self, x):
-            b, t, w = x.shape
-            q, k, v = self.qkv(self.norm1(x)).view(b, t, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.out(y.transpose(1, 2).reshape(b, t, w))
-            return x + self.down(F.gelu(self.up(self.norm2(x))))
-
-    class GPT(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.tokens = nn.Embedding(a.vocabulary, a.width)
-            self.places = nn.Embedding(a.length, a.width)
-            self.blocks = nn.ModuleList(Block(a.width, a.width // 64) for _ in range(a.layers))
-            self.norm = nn.LayerNorm(a.width)
-            self.head = nn.Linear(a.width, a.vocabulary, bias=False)
-
-        def forward(self, ids):
-            x = self.tokens(ids) + self.places(torch.arange(ids.shape[1], device=ids.device))
-            for block in self.blocks:
-                x = block(x)
-            return self.head(self.norm(x))
-
     torch.manual_seed(0)
-    model = GPT().to(a.device)
+    model = GPT(a.vocabulary, a.length, a.layers, a.width).to(a.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     data = torch.randint(a.vocabulary, (a.steps + 3, a.batch, a.length + 1)).to(a.device)
     options = {"backend": a.backend} if a.backend else {}
