@@ -9,7 +9,9 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "distributed/host_transport.h"
+#include "distributed/reach.h"
 #include "distributed/reduction.h"
+#include "distributed/xla_transport.h"
 
 namespace torch_tpu::distributed {
 namespace {
@@ -118,6 +120,16 @@ ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank, int 
       factory_(std::move(factory)) {
   init();
   if (size == 1) return;
+  if (auto reach = FindReach(*store_, rank, size)) {
+    transport_ = std::make_shared<XlaTransport>(
+        XlaTransport::Group{.name = std::move(reach->name),
+                            .rank = rank,
+                            .size = size,
+                            .device_ids = std::move(reach->device_ids),
+                            .one_process = reach->one_process,
+                            .timeout = options_->timeout});
+    return;
+  }
   HostTransport::Group group{options_->group_name, rank, size, {}, options_->timeout};
   group.global_ranks.assign(options_->global_ranks_in_group.begin(),
                             options_->global_ranks_in_group.end());

@@ -1,5 +1,6 @@
 #include "pjrt/executable.h"
 
+#include <numeric>
 #include <utility>
 
 #include "pjrt/buffer.h"
@@ -94,6 +95,46 @@ void Executable::Run(PJRT_Buffer* const* arguments, size_t num_arguments, PJRT_B
   args.device_complete_events = complete;
   args.execute_device = device;
   plugin_->Check(plugin_->api()->PJRT_LoadedExecutable_Execute(&args));
+}
+
+void Executable::ExecutePartitions(const std::vector<std::vector<PJRT_Buffer*>>& arguments,
+                                   std::vector<std::vector<PJRT_Buffer*>>& outputs) const {
+  const size_t count = arguments.empty() ? 0 : arguments[0].size();
+  std::vector<PJRT_Buffer* const*> argument_lists;
+  for (const auto& list : arguments) argument_lists.push_back(list.data());
+  outputs.assign(arguments.size(), std::vector<PJRT_Buffer*>(num_outputs(), nullptr));
+  std::vector<PJRT_Buffer**> output_lists;
+  for (auto& list : outputs) output_lists.push_back(list.data());
+  std::vector<int64_t> keep(count);
+  std::iota(keep.begin(), keep.end(), 0);
+  TORCH_TPU_PJRT_ARGS(PJRT_ExecuteOptions, options);
+  options.non_donatable_input_indices = keep.data();
+  options.num_non_donatable_input_indices = keep.size();
+  TORCH_TPU_PJRT_ARGS(PJRT_LoadedExecutable_Execute_Args, args);
+  args.executable = executable_;
+  args.options = &options;
+  args.argument_lists = argument_lists.data();
+  args.num_devices = argument_lists.size();
+  args.num_args = count;
+  args.output_lists = output_lists.data();
+  plugin_->Check(plugin_->api()->PJRT_LoadedExecutable_Execute(&args));
+}
+
+std::vector<int> Executable::device_ids() const {
+  TORCH_TPU_PJRT_ARGS(PJRT_LoadedExecutable_AddressableDevices_Args, list);
+  list.executable = executable_;
+  plugin_->Check(plugin_->api()->PJRT_LoadedExecutable_AddressableDevices(&list));
+  std::vector<int> ids;
+  for (size_t i = 0; i < list.num_addressable_devices; ++i) {
+    TORCH_TPU_PJRT_ARGS(PJRT_Device_GetDescription_Args, description);
+    description.device = list.addressable_devices[i];
+    plugin_->Check(plugin_->api()->PJRT_Device_GetDescription(&description));
+    TORCH_TPU_PJRT_ARGS(PJRT_DeviceDescription_Id_Args, id);
+    id.device_description = description.device_description;
+    plugin_->Check(plugin_->api()->PJRT_DeviceDescription_Id(&id));
+    ids.push_back(id.id);
+  }
+  return ids;
 }
 
 Program Executable::program() const {

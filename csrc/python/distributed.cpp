@@ -4,14 +4,69 @@
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
+#include <map>
+
+#include "aten/errors.h"
 #include "distributed/process_group.h"
+#include "distributed/spmd_program.h"
+#include "lowering/call.h"
 
 namespace torch_tpu::python {
+
+namespace {
+
+// The StableHLO text by which the transport by programs does a call of `ranks` ranks, for a TPU.
+std::string CollectiveModule(const std::string& call, const std::string& reduce,
+                             const std::string& dtype, std::vector<int64_t> shape, int ranks) {
+  using distributed::SpmdProgram;
+  static const std::map<std::string, SpmdProgram::Kind> kinds = {
+      {"broadcast", SpmdProgram::Kind::kBroadcast},
+      {"all_reduce", SpmdProgram::Kind::kAllReduce},
+      {"all_gather", SpmdProgram::Kind::kAllGather},
+      {"reduce_scatter", SpmdProgram::Kind::kReduceScatter},
+      {"scatter", SpmdProgram::Kind::kScatter},
+      {"all_to_all", SpmdProgram::Kind::kAllToAll},
+      {"send", SpmdProgram::Kind::kSend}};
+  using Op = c10d::ReduceOp::RedOpType;
+  static const std::map<std::string, Op> reductions = {
+      {"", Op::UNUSED},         {"SUM", Op::SUM}, {"AVG", Op::AVG},
+      {"PRODUCT", Op::PRODUCT}, {"MIN", Op::MIN}, {"MAX", Op::MAX},
+      {"BAND", Op::BAND},       {"BOR", Op::BOR}, {"BXOR", Op::BXOR}};
+  const auto kind = kinds.find(call);
+  TORCH_CHECK_VALUE(kind != kinds.end(), "no collective is called ", call);
+  const auto op = reductions.find(reduce);
+  TORCH_CHECK_VALUE(op != reductions.end(), "no reduction is called ", reduce);
+  SpmdProgram program{.kind = kind->second, .reduce = op->second, .size = ranks};
+  static const std::map<std::string, stablehlo::DType> dtypes = [] {
+    std::map<std::string, stablehlo::DType> all;
+    for (int i = 0; i < static_cast<int>(c10::ScalarType::NumOptions); ++i) {
+      const auto type = static_cast<c10::ScalarType>(i);
+      if (lowering::IsSupported(type))
+        all[std::string(c10::getDtypeNames(type).first)] = lowering::ToDType(type);
+    }
+    return all;
+  }();
+  const auto type = dtypes.find(dtype);
+  TORCH_CHECK_VALUE(type != dtypes.end(), "no dtype is called ", dtype);
+  program.input = {type->second, std::move(shape)};
+  int64_t count = program.input.numel();
+  if (program.kind == SpmdProgram::Kind::kAllGather) count *= ranks;
+  if (program.kind == SpmdProgram::Kind::kReduceScatter ||
+      program.kind == SpmdProgram::Kind::kScatter) {
+    count /= ranks;
+  }
+  program.output = {program.input.dtype, {count}};
+  return aten::Guarded([&] { return program.Module(stablehlo::Platform::kTpu); });
+}
+
+}  // namespace
 
 using distributed::GroupOptions;
 using distributed::ProcessGroup;
 
 void BindDistributed(py::module_& m) {
+  m.def("collective_module", &CollectiveModule, py::arg("call"), py::arg("reduce"),
+        py::arg("dtype"), py::arg("shape"), py::arg("ranks"));
   py::module::import("torch._C._distributed_c10d");
   using Store = c10::intrusive_ptr<c10d::Store>;
   using Options = c10::intrusive_ptr<GroupOptions>;
@@ -40,6 +95,8 @@ void BindDistributed(py::module_& m) {
                return (*function)(store, rank, size, timeout)
                    .cast<c10::intrusive_ptr<c10d::Backend>>();
              };
+             // The other ranks may be threads of this process.
+             py::gil_scoped_release release;
              return c10::make_intrusive<ProcessGroup>(store, rank, size, std::move(options),
                                                       std::move(factory));
            }),

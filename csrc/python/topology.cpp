@@ -1,5 +1,6 @@
 #include "python/topology.h"
 
+#include <c10/util/Exception.h>
 #include <pybind11/stl.h>
 
 #include "aten/errors.h"
@@ -65,15 +66,28 @@ void BindTopology(py::module_& m) {
       .def(
           "compile",
           [](const pjrt::Topology& topology, const std::string& module,
-             std::vector<std::pair<std::string, pjrt::CompileOptions::OptionValue>> overrides) {
+             std::vector<std::pair<std::string, pjrt::CompileOptions::OptionValue>> overrides,
+             int partitions) {
             pjrt::CompileOptions options;
             options.env_option_overrides = std::move(overrides);
+            if (partitions > 1) {
+              const auto& devices = topology.devices();
+              TORCH_CHECK_VALUE(partitions <= static_cast<int>(devices.size()),
+                                "the program runs on ", partitions,
+                                " devices at once, and the topology has ", devices.size());
+              options.num_partitions = partitions;
+              options.use_spmd_partitioning = true;
+              for (int i = 0; i < partitions; ++i) {
+                options.device_assignment.push_back(devices[i].id);
+              }
+            }
             py::gil_scoped_release release;
             return aten::Guarded([&] { return topology.Compile(module, options); });
           },
           py::arg("module"),
           py::arg("overrides") =
-              std::vector<std::pair<std::string, pjrt::CompileOptions::OptionValue>>());
+              std::vector<std::pair<std::string, pjrt::CompileOptions::OptionValue>>(),
+          py::arg("partitions") = 1);
 }
 
 }  // namespace torch_tpu::python

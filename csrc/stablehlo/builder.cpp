@@ -242,25 +242,38 @@ std::string Builder::Finish(const Values& results) {
   location_.clear();
   Emit("func.return", results, "", {});
 
-  std::string text = "module @" + module_name_ + " {\n  func.func public @main(";
+  // Shapes are those of one partition, not of something that is to be divided.
+  const bool several = partitions_ > 1;
+  const std::string own = several ? "mhlo.sharding = \"{manual}\"" : "";
+  std::string text = "module @" + module_name_;
+  if (several) {
+    text.append(" attributes {mhlo.num_partitions = ")
+        .append(std::to_string(partitions_))
+        .append(" : i32, mhlo.num_replicas = 1 : i32}");
+  }
+  text.append(" {\n  func.func public @main(");
   text.reserve(body_.size() + 256 + 64 * (parameters_.size() + results.size()));
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (i > 0) text.append(", ");
     text.append("%arg").append(std::to_string(i)).append(": ");
     AppendType(text, types_[parameters_[i]]);
     const auto is_parameter = [&](const auto& alias) { return alias.first == static_cast<int>(i); };
+    std::string attributes = own;
     if (const auto alias = std::ranges::find_if(aliases_, is_parameter); alias != aliases_.end()) {
-      text.append(" {tf.aliasing_output = ")
+      attributes.append(several ? ", " : "")
+          .append("tf.aliasing_output = ")
           .append(std::to_string(alias->second))
-          .append(" : i32}");
+          .append(" : i32");
     } else if (std::ranges::find(donated_, static_cast<int>(i)) != donated_.end()) {
-      text.append(" {jax.buffer_donor = true}");
+      attributes.append(several ? ", " : "").append("jax.buffer_donor = true");
     }
+    if (!attributes.empty()) text.append(" {").append(attributes).append("}");
   }
   text.append(") -> (");
   for (size_t i = 0; i < results.size(); ++i) {
     if (i > 0) text.append(", ");
     AppendType(text, results[i].type());
+    if (several) text.append(" {").append(own).append("}");
   }
   text.append(") {\n").append(body_).append("  }\n}\n");
   return text;

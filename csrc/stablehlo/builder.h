@@ -61,6 +61,12 @@ class Builder {
   void Alias(int parameter, int result);
   // Any result, or a temporary, may be written into the buffer of parameter `parameter`.
   void Donate(int parameter);
+  // The program runs on so many devices at once, each with parameters and results of its own
+  // (stablehlo/collectives.h).
+  void SetPartitions(int partitions) { partitions_ = partitions; }
+  int partitions() const { return partitions_; }
+  // A number that no other exchange between partitions has.
+  int NextChannel() { return ++channels_; }
   // The text of the finished module; the builder is not to be used afterwards.
   std::string Finish(const Values& results);
 
@@ -124,6 +130,8 @@ class Builder {
   std::vector<int> donated_;
   int indent_ = 2;
   int operations_ = 0;
+  int partitions_ = 1;
+  int channels_ = 0;
   Value NewValue(const Type& type);
   void AppendName(int id);
   void AppendLocation();

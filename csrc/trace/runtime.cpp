@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <string>
+#include <thread>
 
 #include "pjrt/host_dot.h"
 
@@ -67,8 +68,17 @@ void Runtime::Start() {
   auto plugin = pjrt::Plugin::Load(choice.path);
   pjrt::ClientOptions options;
   // XLA:CPU plugins take the number of devices as an option; the others have what they have.
+  bool threads_set = false;
   if (choice.source != pjrt::PluginChoice::Source::kTpu) {
-    options.emplace_back("cpu_device_count", static_cast<int64_t>(RequestedDevices()));
+    const int devices = RequestedDevices();
+    options.emplace_back("cpu_device_count", static_cast<int64_t>(devices));
+    // A program over several devices holds a thread of XLA:CPU's pool for each until all have come;
+    // others must not wait for them. The pool's size is what this variable says.
+    if (devices > 1 && std::getenv("NPROC") == nullptr) {
+      const int processors = static_cast<int>(std::thread::hardware_concurrency());
+      setenv("NPROC", std::to_string(2 * devices + processors).c_str(), 0);
+      threads_set = true;
+    }
   }
   std::shared_ptr<pjrt::Client> client;
   try {
@@ -78,6 +88,7 @@ void Runtime::Start() {
     client = pjrt::Client::Create(plugin, {});
   }
   if (quiet) unsetenv("TF_CPP_MIN_LOG_LEVEL");
+  if (threads_set) unsetenv("NPROC");
   size_t count = client->devices().size();
   platform_ =
       client->platform_name() == "cpu" ? stablehlo::Platform::kCpu : stablehlo::Platform::kTpu;
@@ -243,6 +254,17 @@ Runtime::Compiled Runtime::Compile(const std::string& module, ProgramSize size) 
       if (!retry) throw;
     }
   }
+}
+
+Runtime::Compiled Runtime::CompilePartitions(const std::string& module,
+                                             const std::vector<int>& device_ids) {
+  if (!started()) Start();
+  pjrt::CompileOptions options = OptionsFor(ProgramSize::kGraph);
+  options.portable = false;
+  options.num_partitions = static_cast<int>(device_ids.size());
+  options.device_assignment = device_ids;
+  options.use_spmd_partitioning = true;
+  return LoadOrCompile(module, options);
 }
 
 }  // namespace torch_tpu::trace

@@ -66,6 +66,8 @@ class Runtime {
     double loading = 0, compiling = 0;  // seconds
   };
   Compiled Compile(const std::string& module, ProgramSize size);
+  // A program of several partitions, the i-th on the device with the i-th of these global ids.
+  Compiled CompilePartitions(const std::string& module, const std::vector<int>& device_ids);
   // Executables kept on disk, whatever the plugin and the run.
   static DiskCache& disk_cache();
 

@@ -2,10 +2,11 @@
 
 import itertools
 import os
+import threading
 
 import torch
 import torch.distributed as dist
-from ranks import DTYPES, check, held, main, same
+from ranks import DTYPES, check, held, main, needs_processes, same
 
 OPS = {
     name: getattr(dist.ReduceOp, name)
@@ -13,14 +14,17 @@ OPS = {
 }
 
 
+parts = threading.local()
+
+
 def groups():
     """(group, its ranks): the world, and a part of it that leaves out every second rank."""
     world = dist.get_world_size()
     yield None, list(range(world))
     if world > 2:
-        if not hasattr(groups, "part"):
-            groups.part = dist.new_group(list(range(0, world, 2)))
-        yield groups.part, list(range(0, world, 2))
+        if not hasattr(parts, "part"):
+            parts.part = dist.new_group(list(range(0, world, 2)))
+        yield parts.part, list(range(0, world, 2))
 
 
 def applies(op: str, dtype: torch.dtype) -> bool:
@@ -334,6 +338,7 @@ def refusals():
 
 
 @check
+@needs_processes  # callbacks run on a thread that is no rank
 def futures():
     rank, world = dist.get_rank(), dist.get_world_size()
     total = reduced([held(r, (8,)) for r in range(world)], "SUM")
@@ -457,6 +462,7 @@ def messages():
 
 
 @check
+@needs_processes  # nobody's call says from whom a message will come
 def from_anywhere():
     rank, world = dist.get_rank(), dist.get_world_size()
     if rank == 0:
@@ -556,6 +562,7 @@ def new_groups():
 
 
 @check
+@needs_processes
 def device_of_this_process():
     """Scripts for GPUs select their device by LOCAL_RANK; here each process has one."""
     local_rank = int(os.environ["LOCAL_RANK"])

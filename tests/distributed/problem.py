@@ -1,5 +1,8 @@
 """A small regression problem, and what a single process makes of it."""
 
+import contextlib
+import threading
+
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -25,9 +28,22 @@ class Net(nn.Module):
         return self.last(x)
 
 
+_generator_in_use = threading.Lock()
+
+
+@contextlib.contextmanager
+def seeded(seed: int = 0):
+    """For random numbers that all ranks draw alike. Ranks may be threads, which have one generator
+    between them."""
+    with _generator_in_use:
+        torch.manual_seed(seed)
+        yield
+
+
 def net() -> nn.Module:
-    torch.manual_seed(0)
-    return Net().to("tpu")
+    with seeded():
+        model = Net()
+    return model.to("tpu")
 
 
 def batch(step: int):

@@ -21,7 +21,18 @@ def check(function):
     return function
 
 
+def needs_processes(function):
+    """Marks a check as one that ranks which are threads cannot pass."""
+    function.needs_processes = True
+    return function
+
+
+threads = False  # the ranks are threads; see threads.py
+
+
 def selected(function) -> bool:
+    if threads and hasattr(function, "needs_processes"):
+        return False
     return len(sys.argv) < 2 or function.__name__ in sys.argv[1:]
 
 

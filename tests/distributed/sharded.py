@@ -5,8 +5,8 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
-from problem import ROWS, batch, close, mine, net, reference
-from ranks import check, held, main, same
+from problem import ROWS, batch, close, mine, net, reference, seeded
+from ranks import check, held, main, needs_processes, same
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import (
     CPUOffloadPolicy,
@@ -91,7 +91,9 @@ def fsdp1():
         {"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP},
         {"mixed_precision": MixedPrecision(torch.bfloat16, torch.bfloat16, torch.bfloat16)},
     ):
-        model = FullyShardedDataParallel(net(), device_id=0, use_orig_params=True, **options)
+        model = FullyShardedDataParallel(
+            net(), device_id=torch.tpu.current_device(), use_orig_params=True, **options
+        )
         opt = torch.optim.AdamW(model.parameters(), lr=1e-2)
         for step in range(5):
             x, y = batch(step)
@@ -138,6 +140,7 @@ def placements():
 
 
 @check
+@needs_processes  # fake tensors of one thread get the device of another
 def operators_on_dtensors():
     mesh = init_device_mesh("tpu", (dist.get_world_size(),))
     world = dist.get_world_size()
@@ -153,6 +156,7 @@ def operators_on_dtensors():
 
 
 @check
+@needs_processes  # PyTorch keeps one tracker of their generators for all threads
 def random_numbers_of_dtensors():
     """A sharded draw is the draw of one process, whatever the sharding."""
     mesh = init_device_mesh("tpu", (dist.get_world_size(),))
@@ -192,6 +196,7 @@ def block():
 
 
 @check
+@needs_processes  # fake tensors of one thread get the device of another
 def tensor_and_sequence_parallel():
     """With loss_parallel: the logits stay sharded."""
     mesh = init_device_mesh("tpu", (dist.get_world_size(),))
@@ -231,6 +236,7 @@ def tensor_and_sequence_parallel():
 
 
 @check
+@needs_processes  # fake tensors of one thread get the device of another
 def data_and_tensor_parallel():
     """FSDP2 over tensor parallel, on a mesh of two dimensions."""
     if dist.get_world_size() != 4:
@@ -258,11 +264,12 @@ def pipelines():
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
 
     world, rank = dist.get_world_size(), dist.get_rank()
-    device = torch.device("tpu:0")
+    device = torch.device("tpu", torch.tpu.current_device())
 
     def layers(count):
-        torch.manual_seed(2)
-        return [nn.Sequential(nn.Linear(16, 16), nn.Tanh()).to("tpu") for _ in range(count)]
+        with seeded(2):
+            made = [nn.Sequential(nn.Linear(16, 16), nn.Tanh()) for _ in range(count)]
+        return [layer.to("tpu") for layer in made]
 
     for per_rank in (1, 2):
         count = world * per_rank
@@ -300,7 +307,6 @@ def pipelines():
 def offload():
     """FSDP2 with parameters kept on the host."""
     mesh = init_device_mesh("tpu", (dist.get_world_size(),))
-    torch.manual_seed(0)
     model = net().cpu()
     fully_shard(model, mesh=mesh, offload_policy=CPUOffloadPolicy(pin_memory=False))
     model = train(model)
@@ -308,6 +314,7 @@ def offload():
 
 
 @check
+@needs_processes  # fake tensors of one thread get the device of another
 def distributed_module():
     mesh = init_device_mesh("tpu", (dist.get_world_size(),))
     model = distribute_module(net(), mesh)

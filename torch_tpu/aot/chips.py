@@ -45,4 +45,4 @@ CHIPS = {
 
 def chip_of(topology: str) -> Chip:
     """The chip of a topology that `resolve_topology` accepts."""
-    return CHIPS[topology.partition(":")[0]]
+    return CHIPS[topology.partition(":")[0].rpartition("*")[2]]

@@ -6,15 +6,17 @@ import re
 GENERATIONS = {"v4": 3, "v5e": 2, "v5p": 3, "v6e": 2, "tpu7x": 3}
 
 
-def resolve_topology(name: str) -> tuple[str, list[tuple[str, list[int]]]]:
+def resolve_topology(name: str) -> tuple[str, list[tuple[str, int | list[int]]]]:
     """The name and the options by which libtpu knows a topology.
 
     `name` is a generation and the shape of a slice in chips: "v5e:1x1", "v6e:4x4", "v5p:2x2x1".
-    Slices smaller than a host's chips are described to libtpu by an option of their own. Raises
-    ValueError with what is allowed for other names; libtpu itself would take an empty name for the
-    second generation.
+    Several slices have their number before: "2*v5e:2x2". Slices smaller than a host's chips are
+    described to libtpu by an option of their own. Raises ValueError with what is allowed for other
+    names; libtpu itself would take an empty name for the second generation.
     """
-    match = re.fullmatch(r"(\w+):(\d+(?:x\d+)*)", name)
+    slices = re.match(r"([1-9]\d*)\*", name)
+    one = name[slices.end() :] if slices else name
+    match = re.fullmatch(r"(\w+):(\d+(?:x\d+)*)", one)
     if not match or match[1] not in GENERATIONS:
         raise ValueError(
             f"topology {name!r}: expected a generation ({', '.join(GENERATIONS)}) and the shape of "
@@ -30,4 +32,6 @@ def resolve_topology(name: str) -> tuple[str, list[tuple[str, list[int]]]]:
     bounds = shape + [1] * (3 - len(shape))
     if bounds[0] * bounds[1] * bounds[2] < 4:
         options.append(("chips_per_host_bounds", bounds))
-    return name, options
+    if slices and int(slices[1]) > 1:
+        options.append(("num_slices", int(slices[1])))
+    return one, options

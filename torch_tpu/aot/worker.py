@@ -25,6 +25,12 @@ def estimated_cycles(optimized: bytes) -> int | None:
     return sum(known) if known else None
 
 
+def _partitions(text: str) -> int:
+    """On how many devices at once a module runs."""
+    found = re.match(r"module @\S+ attributes \{mhlo.num_partitions = (\d+)", text)
+    return int(found[1]) if found else 1
+
+
 def compile_one(topology, text: str, dump: str | None, executable: str | None) -> dict:
     """Compiles `text`. The compiler's listings go into the directory `dump`, the program into the
     file `executable`."""
@@ -33,7 +39,7 @@ def compile_one(topology, text: str, dump: str | None, executable: str | None) -
     overrides = [("xla_dump_to", dump), ("xla_dump_hlo_as_text", True)] if dump else []
     start = time.monotonic()
     try:
-        program = topology.compile(text, overrides)
+        program = topology.compile(text, overrides, _partitions(text))
     except torch.OutOfMemoryError as error:
         return {"status": "out of memory", "message": str(error)}
     except Exception as error:
@@ -69,11 +75,11 @@ def main() -> None:
     topologies = {}
     for line in sys.stdin:
         request = json.loads(line)
-        key = request["topology"]
+        key = (request["topology"], json.dumps(request["options"]))
         try:
             if key not in topologies:
                 options = [tuple(option) for option in request["options"]]
-                topologies[key] = _C.Topology(request["plugin"], key, options)
+                topologies[key] = _C.Topology(request["plugin"], key[0], options)
             text = Path(request["file"]).read_text()
             cpu_start = time.process_time()
             answer = compile_one(

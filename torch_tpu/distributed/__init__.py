@@ -3,6 +3,7 @@
 import datetime
 import os
 import sys
+import threading
 
 import torch.distributed as dist
 

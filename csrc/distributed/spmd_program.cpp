@@ -1,0 +1,150 @@
+#include "distributed/spmd_program.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "stablehlo/collectives.h"
+
+namespace torch_tpu::distributed {
+namespace {
+using namespace stablehlo;  // NOLINT: programs read like the mathematics
+using Op = c10d::ReduceOp::RedOpType;
+
+DType WordOf(DType dtype) {
+  switch (ByteSize(dtype)) {
+    case 1:
+      return DType::kU8;
+    case 2:
+      return DType::kU16;
+    case 4:
+      return DType::kU32;
+    default:
+      return DType::kU64;
+  }
+}
+
+DType PartOf(DType complex) { return complex == DType::kC64 ? DType::kF32 : DType::kF64; }
+
+// Real and imaginary parts after one another along the last dimension.
+Value Parts(Value x) { return Concatenate({Real(x), Imag(x)}, x.rank() - 1); }
+Value FromParts(Value parts) {
+  const int last = parts.rank() - 1;
+  const int64_t n = parts.dim(last) / 2;
+  return Complex(SliceDim(parts, last, 0, n), SliceDim(parts, last, n, 2 * n));
+}
+
+// The bits as integers, which every platform moves and adds to zero without looking at them.
+Value ToWords(Value x) {
+  if (IsComplex(x.dtype())) return ToWords(Parts(x));
+  if (x.dtype() == DType::kPred) return Convert(x, DType::kU8);
+  return IsInteger(x.dtype()) ? x : BitcastConvert(x, WordOf(x.dtype()));
+}
+Value FromWords(Value words, DType dtype) {
+  if (IsComplex(dtype)) return FromParts(FromWords(words, PartOf(dtype)));
+  if (dtype == DType::kPred) return Convert(words, dtype);
+  return IsInteger(dtype) ? words : BitcastConvert(words, dtype);
+}
+
+// What is added up: float32 for all that is narrower, and integers so wide that a mean's sum does
+// not overflow.
+DType SumType(DType dtype, Op op) {
+  if (IsComplex(dtype) || dtype == DType::kF64) return dtype;
+  if (IsFloat(dtype)) return DType::kF32;
+  const bool is_unsigned = dtype == DType::kU32 || dtype == DType::kU64;
+  if (op == Op::AVG) return is_unsigned ? DType::kU64 : DType::kS64;
+  return ByteSize(dtype) >= 4 ? dtype : DType::kS32;
+}
+
+bool IsSum(Op op) { return op == Op::SUM || op == Op::AVG || op == Op::PREMUL_SUM; }
+
+// `add` is a collective that sums arrays of real numbers.
+template <class Add>
+Value Summed(Value x, Op op, int size, Add add) {
+  const DType dtype = x.dtype(), wide = SumType(dtype, op);
+  x = Convert(x, wide);
+  Value sum = IsComplex(wide) ? FromParts(add(Parts(x))) : add(x);
+  if (op == Op::AVG) sum = Divide(sum, ConstantLike(sum, size));
+  return Convert(sum, dtype);
+}
+
+// The rows of `arrays` made one: [size, n] -> [n].
+Value Folded(Value arrays, Op op) {
+  const DType dtype = arrays.dtype();
+  const bool narrow = IsFloat(dtype) && ByteSize(dtype) < 4;
+  if (narrow) arrays = Convert(arrays, DType::kF32);
+  const bool is_bool = dtype == DType::kPred;
+  switch (op) {
+    case Op::PRODUCT:
+      return Convert(
+          Reduce(is_bool ? Convert(arrays, DType::kS32) : arrays, Reduction::kProduct, {0}), dtype);
+    case Op::MIN:
+      return Convert(Reduce(arrays, Reduction::kMin, {0}), dtype);
+    case Op::MAX:
+      return Convert(Reduce(arrays, Reduction::kMax, {0}), dtype);
+    case Op::BAND:
+      return Reduce(arrays, Reduction::kAnd, {0});
+    case Op::BOR:
+      return Reduce(arrays, Reduction::kOr, {0});
+    default: {
+      Value all = SliceDim(arrays, 0, 0, 1);
+      for (int64_t r = 1; r < arrays.dim(0); ++r) all = Xor(all, SliceDim(arrays, 0, r, r + 1));
+      return Reshape(all, {arrays.dim(1)});
+    }
+  }
+}
+
+}  // namespace
+
+std::string SpmdProgram::Module(Platform platform) const {
+  Builder builder("collective", platform);
+  builder.SetPartitions(size);
+  std::vector<int64_t> everyone(size);
+  std::iota(everyone.begin(), everyone.end(), 0);
+  const Groups groups = {everyone};
+  Value x = builder.Parameter(input);
+  const DType dtype = input.dtype;
+  const int64_t n = input.numel(), block = n / size;
+  const auto flat = [&] { return Reshape(x, {n}); };
+  const auto blocks = [&] { return Reshape(x, {size, block}); };
+  // Zeros but for the root's.
+  const auto of_root = [&](Value words) {
+    const Value is_root = Eq(PartitionId(builder), builder.ConstantInt({DType::kU32, {}}, root));
+    return Select(is_root, words, ZeroConstant(builder, words.type()));
+  };
+  Value y;
+  switch (kind) {
+    case Kind::kBroadcast:
+      y = FromWords(AllReduceSum(of_root(ToWords(flat())), groups), dtype);
+      break;
+    case Kind::kAllReduce:
+      if (IsSum(reduce)) {
+        y = Summed(flat(), reduce, size, [&](Value v) { return AllReduceSum(v, groups); });
+      } else {
+        const Value row = Reshape(x, {1, n});
+        y = Folded(FromWords(AllGather(ToWords(row), 0, groups), dtype), reduce);
+      }
+      break;
+    case Kind::kAllGather:
+      y = FromWords(AllGather(ToWords(Reshape(x, {1, n})), 0, groups), dtype);
+      break;
+    case Kind::kReduceScatter:
+      if (IsSum(reduce)) {
+        y = Summed(blocks(), reduce, size, [&](Value v) { return ReduceScatterSum(v, 0, groups); });
+      } else {
+        y = Folded(FromWords(AllToAll(ToWords(blocks()), 0, 0, groups), dtype), reduce);
+      }
+      break;
+    case Kind::kScatter:
+      y = FromWords(ReduceScatterSum(of_root(ToWords(blocks())), 0, groups), dtype);
+      break;
+    case Kind::kAllToAll:
+      y = FromWords(AllToAll(ToWords(blocks()), 0, 0, groups), dtype);
+      break;
+    case Kind::kSend:
+      y = FromWords(CollectivePermute(ToWords(flat()), {{0, 1}}), dtype);
+      break;
+  }
+  return builder.Finish({Reshape(y, output.dims)});
+}
+
+}  // namespace torch_tpu::distributed

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+#include "stablehlo/builder.h"
+
+namespace torch_tpu::distributed {
+
+// What one array of a collective becomes, as a program that every rank of the group runs on its own
+// device: partition r is rank r.
+struct SpmdProgram {
+  enum class Kind {
+    kBroadcast,      // the root's array
+    kAllReduce,      // one array of all
+    kAllGather,      // all arrays, one after another
+    kReduceScatter,  // rank r gets the r-th block of what all arrays give
+    kScatter,        // rank r gets the r-th block of the root's
+    kAllToAll,       // rank r gets everybody's r-th block
+    kSend,           // from rank 0 to rank 1, of two
+  };
+  Kind kind = Kind::kAllReduce;
+  c10d::ReduceOp::RedOpType reduce = c10d::ReduceOp::UNUSED;
+  int root = 0;
+  int size = 0;  // ranks
+  stablehlo::Type input, output;
+
+  // StableHLO text. Reductions of half precision add in float32; whatever is only moved arrives bit
+  // for bit. Maxima and minima propagate NaN.
+  std::string Module(stablehlo::Platform platform) const;
+};
+
+}  // namespace torch_tpu::distributed

@@ -1,0 +1,47 @@
+"""Collectives as programs over the devices of all ranks: here ranks are threads of one process,
+each with a device of XLA:CPU."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from torchrun import SCRIPTS
+
+
+def threads(ranks: int, script: str, *checks: str, **environment: str) -> str:
+    result = subprocess.run(
+        [sys.executable, str(SCRIPTS / "threads.py"), str(ranks), script, *checks],
+        env={**os.environ, "TORCH_TPU_DEVICES": str(ranks), **environment},
+        timeout=400,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    assert result.returncode == 0, result.stdout[-6000:]
+    assert "all ranks passed" in result.stdout
+    return result.stdout
+
+
+def test_collectives():
+    assert threads(4, "collectives").count("passed ") == 18
+
+
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_collectives_of_fewer_and_more_ranks(ranks):
+    checks = "movements", "uneven_all_to_all", "premultiplied_sum", "messages", "new_groups"
+    threads(ranks, "collectives", *checks)
+
+
+def test_sharded():
+    threads(4, "sharded")
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_training_steps(ranks):
+    threads(ranks, "sharded", "fsdp2", "hsdp")
+    threads(ranks, "tensor_data_parallel")
+
+
+def test_faults():
+    threads(3, "thread_faults")
