@@ -71,6 +71,9 @@ def get_fallback_policy() -> str: ...
 def set_fallback_policy(policy: str) -> None: ...
 
 # --- compiling for chips that are not here
+# StableHLO text of a call ("all_reduce", "SUM", "float32") on tensors of this shape, for a TPU.
+def collective_module(call: str, reduce: str, dtype: str, shape: list[int], ranks: int) -> str: ...
+
 class Topology:
     def __init__(
         self,
@@ -83,9 +86,12 @@ class Topology:
     # (global id, kind, description with coordinates)
     @property
     def devices(self) -> list[tuple[int, str, str]]: ...
-    # `overrides`: XLA debug options by flag name
+    # `overrides`: XLA debug options by flag name; `partitions`: devices that it runs on at once
     def compile(
-        self, module: str, overrides: list[tuple[str, str | bool | int | float]] = ...
+        self,
+        module: str,
+        overrides: list[tuple[str, str | bool | int | float]] = ...,
+        partitions: int = 1,
     ) -> Program: ...
 
 class Program:

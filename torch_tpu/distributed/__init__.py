@@ -3,7 +3,6 @@
 import datetime
 import os
 import sys
-import threading
 
 import torch.distributed as dist
 
