@@ -52,6 +52,50 @@ def unpack(directory: Path) -> None:
     unfinished.rename(directory)
 
 
+def chat(question: str, directory: Path, tokens: int, plan="auto"):
+    """Every rank returns the model and the answer's tokens, at most `tokens`; rank 0 prints. `plan`
+    is "auto" or a dict that changes rules of the model's own plan."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    if rank == 0 and not directory.exists():
+        unpack(directory)
+    dist.barrier(device_ids=[0])
+    heads = AutoConfig.from_pretrained(directory).num_key_value_heads
+    if plan == "auto" and heads % world != 0:
+        raise SystemExit(f"{world} ranks cannot share {heads} heads evenly")
+
+    start = time.perf_counter()
+    if world > 1:
+        placement = {"distributed_config": DistributedConfig(tp_plan=plan)}
+    else:
+        placement = {"device_map": "tpu"}
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, **placement)
+    loaded = time.perf_counter() - start
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    prompt = tokenizer.apply_chat_template(
+        [{"role": "user", "content": question}],
+        add_generation_prompt=True,
+        return_tensors="pt",
+        return_dict=True,
+    ).to(model.device)
+    if rank == 0:
+        print(f"> {question}", flush=True)
+    # A cache of fixed size: the programs of the first token serve all of them.
+    answer = model.generate(
+        **prompt,
+        max_new_tokens=tokens,
+        do_sample=False,
+        streamer=TextStreamer(tokenizer, skip_prompt=True) if rank == 0 else None,
+        cache_implementation="static",
+        disable_compile=True,
+    )[0, prompt["input_ids"].shape[1] :].tolist()
+    if rank == 0:
+        whole = sum(p.nbytes for p in model.parameters()) / 2**20
+        peak = torch.tpu.max_memory_allocated() / 2**20
+        print(f"ranks: {world}, tokens: {len(answer)}, loaded in {loaded:.1f} s")
+        print(f"the weights are {whole:.0f} MiB; rank 0 held {peak:.0f} MiB at most")
+    return model, answer
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("question", nargs="?", default=QUESTION)
@@ -64,47 +108,8 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=60, help="length of the answer, at most")
     args = parser.parse_args()
     logging.set_verbosity_error()
-
     dist.init_process_group("tpu_dist")
-    rank, world = dist.get_rank(), dist.get_world_size()
-    if rank == 0 and not args.model.exists():
-        unpack(args.model)
-    dist.barrier(device_ids=[0])
-    heads = AutoConfig.from_pretrained(args.model).num_key_value_heads
-    if heads % world != 0:
-        raise SystemExit(f"{world} ranks cannot share {heads} heads evenly")
-
-    start = time.perf_counter()
-    if world > 1:
-        placement = {"distributed_config": DistributedConfig(tp_plan="auto")}
-    else:
-        placement = {"device_map": "tpu"}
-    model = AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32, **placement)
-    loaded = time.perf_counter() - start
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
-    prompt = tokenizer.apply_chat_template(
-        [{"role": "user", "content": args.question}],
-        add_generation_prompt=True,
-        return_tensors="pt",
-        return_dict=True,
-    ).to(model.device)
-    if rank == 0:
-        print(f"> {args.question}", flush=True)
-    # A cache of fixed size: the programs of the first token serve all of them.
-    answer = model.generate(
-        **prompt,
-        max_new_tokens=args.tokens,
-        do_sample=False,
-        streamer=TextStreamer(tokenizer, skip_prompt=True) if rank == 0 else None,
-        cache_implementation="static",
-        disable_compile=True,
-    )
-    count = answer.shape[1] - prompt["input_ids"].shape[1]
-    if rank == 0:
-        whole = sum(p.nbytes for p in model.parameters()) / 2**20
-        peak = torch.tpu.max_memory_allocated() / 2**20
-        print(f"ranks: {world}, tokens: {count}, loaded in {loaded:.1f} s")
-        print(f"the weights are {whole:.0f} MiB; rank 0 held {peak:.0f} MiB at most")
+    chat(args.question, args.model, args.tokens)
     dist.destroy_process_group()
 
 
