@@ -166,7 +166,8 @@ $(BUILD)/jax.stamp:
 
 .PHONY: jax-compare
 jax-compare: build $(VENV)/tpu.stamp $(BUILD)/jax.stamp
-	$(BIN)/python benchmarks/jax_compare.py --jax $(BUILD)/jax/bin/python --page docs/jax.md $(JAX_ARGS)
+	$(BIN)/python benchmarks/jax_compare.py --jax $(BUILD)/jax/bin/python --page docs/jax.md \
+	  --results $(BUILD)/jax/results.json $(JAX_ARGS)
 
 clean:
 	rm -rf $(BUILD) torch_tpu/_C.so

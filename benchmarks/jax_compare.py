@@ -9,6 +9,8 @@ estimated cycles of ours are more than 1.05 times JAX's.
 
 import argparse
 import dataclasses
+import hashlib
+import json
 import math
 import subprocess
 import sys
@@ -23,7 +25,7 @@ from torch import nn
 from torch.optim.adamw import adamw
 
 from torch_tpu import _C
-from torch_tpu.aot import ModuleReport, compile_modules
+from torch_tpu.aot import ModuleReport, Status, compile_modules
 
 LIMIT = 1.05
 # Precision of float32 matrix products: JAX's name and PyTorch's.
@@ -184,7 +186,28 @@ class Line:
         return ours / theirs if ours is not None and theirs else math.inf
 
 
-def compare(directory: Path, topologies: list[str]) -> list[Line]:
+class Results:
+    """Reports that are kept, so that a run may be interrupted: a module of the same text is not
+    compiled again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.kept = json.loads(path.read_text()) if path.exists() else {}
+
+    @staticmethod
+    def _key(file: Path, topology: str) -> str:
+        return f"{topology} {hashlib.sha256(file.read_bytes()).hexdigest()}"
+
+    def find(self, file: Path, topology: str) -> ModuleReport | None:
+        kept = self.kept.get(self._key(file, topology))
+        return kept and ModuleReport(**{**kept, "status": Status(kept["status"])})
+
+    def add(self, report: ModuleReport) -> None:
+        self.kept[self._key(Path(report.file), report.topology)] = report.as_dict()
+        self.path.write_text(json.dumps(self.kept, indent=1) + "\n")
+
+
+def compare(directory: Path, topologies: list[str], results: Results) -> list[Line]:
     lines = []
     for topology in topologies:
         names = [
@@ -204,11 +227,14 @@ def compare(directory: Path, topologies: list[str]) -> list[Line]:
                 f"in {report.seconds:.0f} s" if report.ok else f"{report.status}: {report.message}"
             )
             print(f"{path.parent.name} {path.stem} {report.topology} {result}", flush=True)
+            results.add(report)
 
         # Float32 products of highest precision take the compiler minutes.
-        reports = compile_modules(files, topology, timeout=3600, on_report=show)
+        missing = [file for file in files if results.find(file, topology) is None]
+        compile_modules(missing, topology, timeout=3600, on_report=show)
         for i, name in enumerate(names):
-            lines.append(Line(topology, *name, reports[2 * i], reports[2 * i + 1]))
+            ours, theirs = (results.find(file, topology) for file in files[2 * i : 2 * i + 2])
+            lines.append(Line(topology, *name, ours, theirs))
     return lines
 
 
@@ -257,6 +283,7 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="sizes for a quick check")
     parser.add_argument("--modules", type=Path, help="keep the modules in this directory")
     parser.add_argument("--page", type=Path, help="Markdown page to write")
+    parser.add_argument("--results", type=Path, help="keep what was compiled in this file")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         directory = args.modules or Path(temporary)
@@ -266,7 +293,8 @@ def main() -> None:
             command, check=True, stdout=subprocess.PIPE, text=True
         ).stdout.strip()
         write_ours(directory / "ours", args.small)
-        lines = compare(directory, args.topology)
+        results = Results(args.results or directory / "results.json")
+        lines = compare(directory, args.topology, results)
     print(table(lines))
     over = [
         f"{line.name}: {what} {line.ratio(measure):.3f}"
