@@ -140,7 +140,6 @@ def placements():
 
 
 @check
-@needs_processes  # fake tensors of one thread get the device of another
 def operators_on_dtensors():
     mesh = init_device_mesh("tpu", (dist.get_world_size(),))
     world = dist.get_world_size()
@@ -196,7 +195,7 @@ def block():
 
 
 @check
-@needs_processes  # fake tensors of one thread get the device of another
+@needs_processes  # loss_parallel() changes a table of all threads
 def tensor_and_sequence_parallel():
     """With loss_parallel: the logits stay sharded."""
     mesh = init_device_mesh("tpu", (dist.get_world_size(),))
@@ -236,7 +235,6 @@ def tensor_and_sequence_parallel():
 
 
 @check
-@needs_processes  # fake tensors of one thread get the device of another
 def data_and_tensor_parallel():
     """FSDP2 over tensor parallel, on a mesh of two dimensions."""
     if dist.get_world_size() != 4:
@@ -314,7 +312,6 @@ def offload():
 
 
 @check
-@needs_processes  # fake tensors of one thread get the device of another
 def distributed_module():
     mesh = init_device_mesh("tpu", (dist.get_world_size(),))
     model = distribute_module(net(), mesh)

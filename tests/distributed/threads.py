@@ -12,6 +12,9 @@ import sys
 import threading
 import traceback
 
+# PyTorch keeps what operators give on fake tensors for all threads, and takes "tpu" for one device.
+os.environ["TORCH_FAKE_TENSOR_DISPATCH_CACHE"] = "0"
+
 import ranks
 import torch
 import torch.distributed as dist
