@@ -35,8 +35,10 @@ void Meeting::Arrive(const std::string& call, const std::vector<int>& participan
     const std::string message =
         c10::str("tpu_dist: rank ", last.rank, " called ", last.what, ", but rank ", first.rank,
                  " called ", first.what, "; ranks of a group must make the same calls");
+    // Before the lock is let go: who comes next must not find the call complete.
+    failure_ = std::make_exception_ptr(C10_BUILD_ERROR(DistBackendError, message));
     lock.unlock();
-    Fail(std::make_exception_ptr(C10_BUILD_ERROR(DistBackendError, message)));
+    Fail(failure());
     return;
   }
   if (mine.arrivals.size() < participants.size()) {
@@ -111,8 +113,11 @@ void Meeting::Watch() {
     }
     const std::string message = c10::str("tpu_dist: ", next->second.arrivals.front().what,
                                          " timed out: rank ", missing, " did not call it");
+    if (!failure_) {
+      failure_ = std::make_exception_ptr(C10_BUILD_ERROR(DistBackendError, message));
+    }
     lock.unlock();
-    Fail(std::make_exception_ptr(C10_BUILD_ERROR(DistBackendError, message)));
+    Fail(failure());
     lock.lock();
   }
   watched_ = false;
