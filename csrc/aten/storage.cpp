@@ -3,6 +3,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <c10/core/StorageImpl.h>
+#include <c10/util/strides.h>
 
 #include <array>
 #include <mutex>
@@ -115,39 +116,22 @@ std::shared_ptr<Operation> ReadOperation(const Type* base, const ViewSpec& view)
   });
 }
 
-std::shared_ptr<Operation> ReadRunOperation(const Type* base, const stablehlo::Dims& sizes,
-                                            bool aligned) {
+std::shared_ptr<Operation> ReadPieceOperation(const Type* base, const Piece& piece) {
   static auto* cache = new OperationCache;
   trace::Signature signature;
   signature.Clear();
   signature.Add(reinterpret_cast<uint64_t>(base));
-  signature.Add(aligned);
-  for (int64_t d : sizes) signature.Add(static_cast<uint64_t>(d));
+  signature.Add(piece.run.aligned);
+  signature.Add(piece.shape.size());
+  for (int64_t d : piece.shape) signature.Add(static_cast<uint64_t>(d));
+  AddView(signature, piece.within);
   return cache->FindOrMake(signature, [&] {
     const Type* index = trace::Intern({trace::DType::kS64, {}});
     return std::make_shared<Operation>(
         "view", std::vector<const Type*>{base, index},
-        [sizes, aligned](stablehlo::Builder&, const stablehlo::Values& inputs) {
-          return trace::Lowered{{ReadRun(inputs[0], sizes, inputs[1], aligned)}, {}};
-        });
-  });
-}
-
-std::shared_ptr<Operation> ReadGappedRunOperation(const Type* base, const GappedRun& gapped) {
-  static auto* cache = new OperationCache;
-  trace::Signature signature;
-  signature.Clear();
-  signature.Add(reinterpret_cast<uint64_t>(base));
-  signature.Add(gapped.run.aligned);
-  signature.Add(static_cast<uint64_t>(gapped.length));
-  AddView(signature, gapped.within);
-  return cache->FindOrMake(signature, [&] {
-    const Type* index = trace::Intern({trace::DType::kS64, {}});
-    return std::make_shared<Operation>(
-        "view", std::vector<const Type*>{base, index},
-        [length = gapped.length, aligned = gapped.run.aligned, within = gapped.within](
+        [shape = piece.shape, aligned = piece.run.aligned, within = piece.within](
             stablehlo::Builder&, const stablehlo::Values& inputs) {
-          const auto run = ReadRun(inputs[0], {length}, inputs[1], aligned);
+          const auto run = ReadRun(inputs[0], shape, inputs[1], aligned);
           return trace::Lowered{{trace::ReadView(run, within)}, {}};
         });
   });
@@ -390,27 +374,34 @@ std::optional<Run> RunOf(const Type& base, const ViewSpec& view) {
   return Run{view.offset % count == 0 && base.numel() % count == 0, view.offset};
 }
 
-std::optional<GappedRun> GappedRunOf(const Type& base, const ViewSpec& view) {
+std::optional<Piece> PieceOf(const Type& base, const ViewSpec& view) {
+  Piece piece{.shape = view.sizes, .within = view};
+  if (const auto run = RunOf(base, view)) {
+    const auto strides = c10::contiguous_strides(view.sizes);
+    piece.run = *run;
+    piece.within.strides.assign(strides.begin(), strides.end());
+    piece.within.offset = 0;
+    return piece;
+  }
   if (trace::Trace::Current() != nullptr || view.numel() == 0) return std::nullopt;
   if (view.conjugate || view.negative || view.dtype != base.dtype) return std::nullopt;
   if (!HasSmallGaps(view.sizes, view.strides)) return std::nullopt;
-  GappedRun gapped{.length = 1, .within = view};
   const int64_t span = SpanOf(view.sizes, view.strides);
   // Whole rows, so that the base is made of such runs, if the view begins and ends in one.
+  int64_t length = 1;
   for (size_t i = 0; i < view.sizes.size(); ++i) {
-    if (view.sizes[i] == 1) continue;
-    gapped.length = std::max(gapped.length, view.sizes[i] * view.strides[i]);
+    if (view.sizes[i] != 1) length = std::max(length, view.sizes[i] * view.strides[i]);
   }
-  gapped.within.offset = view.offset % gapped.length;
-  gapped.run.aligned =
-      base.numel() % gapped.length == 0 && gapped.within.offset + span <= gapped.length;
-  if (!gapped.run.aligned) {
-    gapped.length = span;
-    gapped.within.offset = 0;
+  piece.within.offset = view.offset % length;
+  piece.run.aligned = base.numel() % length == 0 && piece.within.offset + span <= length;
+  if (!piece.run.aligned) {
+    length = span;
+    piece.within.offset = 0;
   }
-  gapped.run.offset = view.offset - gapped.within.offset;
-  if (gapped.length == base.numel()) return std::nullopt;
-  return gapped;
+  piece.run.offset = view.offset - piece.within.offset;
+  piece.shape = {length};
+  if (length == base.numel()) return std::nullopt;
+  return piece;
 }
 
 stablehlo::Value ReadRun(stablehlo::Value base, const stablehlo::Dims& sizes,
@@ -466,15 +457,9 @@ ValuePtr Materialize(const at::Tensor& tensor) {
   ValuePtr result;
   trace::Device& device = DeviceOf(tensor);
   Guarded([&] {
-    if (const auto run = RunOf(*base->type(), view)) {
-      auto operation = ReadRunOperation(base->type(), view.sizes, run->aligned);
-      ValuePtr inputs[2] = {std::move(base), OffsetArgument(device, run->offset)};
-      trace::Run(operation, device, inputs, false, &result);
-      return;
-    }
-    if (const auto gapped = GappedRunOf(*base->type(), view)) {
-      auto operation = ReadGappedRunOperation(base->type(), *gapped);
-      ValuePtr inputs[2] = {std::move(base), OffsetArgument(device, gapped->run.offset)};
+    if (const auto piece = PieceOf(*base->type(), view)) {
+      auto operation = ReadPieceOperation(base->type(), *piece);
+      ValuePtr inputs[2] = {std::move(base), OffsetArgument(device, piece->run.offset)};
       trace::Run(operation, device, inputs, false, &result);
       return;
     }

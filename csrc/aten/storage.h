@@ -95,13 +95,13 @@ std::optional<Run> RunOf(const trace::Type& base, const trace::ViewSpec& view);
 // The run of `sizes` at `offset` (s64[]), and the base with it replaced.
 stablehlo::Value ReadRun(stablehlo::Value base, const stablehlo::Dims& sizes,
                          stablehlo::Value offset, bool aligned);
-// A view with small gaps as a view of the run that it lies in.
-struct GappedRun {
+// A view that is a run, or one with small gaps, as a view of the run that it lies in.
+struct Piece {
   Run run;
-  int64_t length = 0;
+  stablehlo::Dims shape;  // of the run
   trace::ViewSpec within;
 };
-std::optional<GappedRun> GappedRunOf(const trace::Type& base, const trace::ViewSpec& view);
+std::optional<Piece> PieceOf(const trace::Type& base, const trace::ViewSpec& view);
 stablehlo::Value WriteRun(stablehlo::Value base, stablehlo::Value update, stablehlo::Value offset,
                           bool aligned);
 // A run's offset as an argument.

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <random>
 #include <set>
+#include <sstream>
 
 #include "trace/device.h"
 #include "trace/runtime.h"
@@ -26,15 +27,22 @@ const std::string& ProcessName() {
   return *name;
 }
 
-// What each rank says under `topic`, by rank.
-std::vector<std::string> Exchange(c10d::Store& store, const std::string& topic, int rank, int size,
-                                  const std::string& mine) {
-  const auto key = [&](int r) { return "tpu_dist/" + topic + "/" + std::to_string(r); };
-  store.set(key(rank), std::vector<uint8_t>(mine.begin(), mine.end()));
-  std::vector<std::string> all;
+// Where a rank is, as it says so to the others: three words.
+struct Place {
+  std::string process;
+  int device_id = 0;  // global
+  std::string name;   // for the group, if this is rank 0
+};
+
+std::vector<Place> Exchange(c10d::Store& store, int rank, int size, const Place& mine) {
+  const auto key = [](int r) { return "tpu_dist/place/" + std::to_string(r); };
+  const std::string text = mine.process + " " + std::to_string(mine.device_id) + " " + mine.name;
+  store.set(key(rank), std::vector<uint8_t>(text.begin(), text.end()));
+  std::vector<Place> all(size);
   for (int r = 0; r < size; ++r) {
     const std::vector<uint8_t> said = store.get(key(r));
-    all.emplace_back(said.begin(), said.end());
+    std::istringstream(std::string(said.begin(), said.end())) >> all[r].process >>
+        all[r].device_id >> all[r].name;
   }
   return all;
 }
@@ -49,23 +57,24 @@ std::optional<Reach> FindReach(c10d::Store& store, int rank, int size) {
   if (transport == "host") return std::nullopt;
   const int device =
       c10::impl::getDeviceGuardImpl(c10::DeviceType::PrivateUse1)->getDevice().index();
-  const std::vector<std::string> processes = Exchange(store, "process", rank, size, ProcessName());
   trace::Runtime& runtime = trace::Runtime::Get();
-  Reach reach;
-  reach.one_process = std::ranges::all_of(
-      processes, [&](const std::string& process) { return process == processes[0]; });
   const bool tpu = runtime.client().platform_name() != "cpu";
+  const auto places = Exchange(store, rank, size,
+                               {.process = ProcessName(),
+                                .device_id = runtime.device(device).pjrt().id(),
+                                .name = std::to_string(std::random_device()()) + "/" +
+                                        std::to_string(std::random_device()())});
+  Reach reach{.name = places[0].name, .one_process = true};
+  std::set<int> distinct;
+  for (const Place& place : places) {
+    reach.one_process &= place.process == places[0].process;
+    reach.device_ids.push_back(place.device_id);
+    distinct.insert(place.device_id);
+  }
   if (!reach.one_process && !tpu) {
     TORCH_CHECK(transport != "xla",
                 "TORCH_TPU_TRANSPORT=xla: the CPU's programs do not reach other processes");
     return std::nullopt;
-  }
-  const auto ids =
-      Exchange(store, "device", rank, size, std::to_string(runtime.device(device).pjrt().id()));
-  std::set<int> distinct;
-  for (const std::string& id : ids) {
-    reach.device_ids.push_back(std::stoi(id));
-    distinct.insert(reach.device_ids.back());
   }
   if (static_cast<int>(distinct.size()) != size) {
     TORCH_CHECK(transport != "xla",
@@ -73,9 +82,6 @@ std::optional<Reach> FindReach(c10d::Store& store, int rank, int size) {
                 "torch.tpu.set_device() before making the group");
     return std::nullopt;
   }
-  reach.name = Exchange(
-      store, "name", rank, size,
-      std::to_string(std::random_device()()) + "/" + std::to_string(std::random_device()()))[0];
   return reach;
 }
 

@@ -95,6 +95,18 @@ Value Folded(Value arrays, Op op) {
 
 }  // namespace
 
+int64_t SpmdProgram::ResultElements() const {
+  switch (kind) {
+    case Kind::kAllGather:
+      return input.numel() * size;
+    case Kind::kReduceScatter:
+    case Kind::kScatter:
+      return input.numel() / size;
+    default:
+      return input.numel();
+  }
+}
+
 std::string SpmdProgram::Module(Platform platform) const {
   Builder builder("collective", platform);
   builder.SetPartitions(size);

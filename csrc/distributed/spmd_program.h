@@ -25,6 +25,8 @@ struct SpmdProgram {
   int size = 0;  // ranks
   stablehlo::Type input, output;
 
+  // Elements of a result for the input that is set.
+  int64_t ResultElements() const;
   // StableHLO text. Reductions of half precision add in float32; whatever is only moved arrives bit
   // for bit. Maxima and minima propagate NaN.
   std::string Module(stablehlo::Platform platform) const;

@@ -8,7 +8,6 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <future>
 #include <numeric>
 #include <span>
 
@@ -16,6 +15,7 @@
 #include "aten/storage.h"
 #include "trace/device.h"
 #include "trace/runtime.h"
+#include "trace/signature.h"
 
 namespace torch_tpu::distributed {
 namespace {
@@ -96,6 +96,32 @@ void WriteTo(trace::ValuePtr value, const std::vector<at::Tensor>& outputs,
   }
 }
 
+// A program on the devices it runs on.
+struct Loaded {
+  std::shared_ptr<pjrt::Executable> executable;
+  std::vector<int> device_ids;  // of this process
+};
+
+const Loaded& Load(const SpmdProgram& program, const std::vector<int>& device_ids) {
+  static auto* cache = new trace::SignatureCache<Loaded>;
+  trace::Signature signature;
+  signature.Clear();
+  signature.Add(static_cast<uint64_t>(program.kind) | static_cast<uint64_t>(program.reduce) << 8 |
+                static_cast<uint64_t>(program.root) << 32);
+  signature.Add(reinterpret_cast<uint64_t>(trace::Intern(program.input)));
+  signature.Add(reinterpret_cast<uint64_t>(trace::Intern(program.output)));
+  for (int id : device_ids) signature.Add(static_cast<uint64_t>(id));
+  return cache->FindOrMake(signature, [&] {
+    trace::Runtime& runtime = trace::Runtime::Get();
+    auto executable = runtime
+                          .Compile(program.Module(runtime.platform()),
+                                   trace::Runtime::ProgramSize::kGraph, device_ids)
+                          .executable;
+    std::vector<int> ids = executable->device_ids();
+    return Loaded{std::move(executable), std::move(ids)};
+  });
+}
+
 // Runs one program on the devices of the values, which are those of this process among
 // `device_ids`; gives each its result.
 std::vector<trace::ValuePtr> RunProgram(const SpmdProgram& program,
@@ -104,10 +130,7 @@ std::vector<trace::ValuePtr> RunProgram(const SpmdProgram& program,
   static const auto* producer = new std::string("tpu_dist");
   // Programs with devices in common must come to all of them in one order.
   static auto* order = new std::mutex;
-  trace::Runtime& runtime = trace::Runtime::Get();
-  const auto executable =
-      runtime.CompilePartitions(program.Module(runtime.platform()), device_ids).executable;
-  const std::vector<int> ids = executable->device_ids();
+  const auto& [executable, ids] = Load(program, device_ids);
   TORCH_CHECK(ids.size() == values.size(), "tpu_dist: the program has ", ids.size(),
               " devices of this process, not ", values.size());
   std::vector<size_t> position(values.size());  // in the program's order
@@ -120,7 +143,7 @@ std::vector<trace::ValuePtr> RunProgram(const SpmdProgram& program,
   }
   // XLA:CPU's collectives hold a thread of its pool each until all have come. Of two programs at
   // once neither might get all it needs, nor one whose arguments are still computed by the pool.
-  const bool holds_threads = runtime.platform() == stablehlo::Platform::kCpu;
+  const bool holds_threads = trace::Runtime::Get().platform() == stablehlo::Platform::kCpu;
   if (holds_threads) {
     for (const auto& value : values) value->buffer().Await();
   }
@@ -140,7 +163,12 @@ std::vector<trace::ValuePtr> RunProgram(const SpmdProgram& program,
 }  // namespace
 
 XlaTransport::XlaTransport(Group group)
-    : group_(std::move(group)), meeting_(Meeting::Of(group_.name)), timeout_(group_.timeout) {}
+    : group_(std::move(group)),
+      everyone_(group_.size),
+      meeting_(Meeting::Of(group_.name)),
+      timeout_(group_.timeout) {
+  std::iota(everyone_.begin(), everyone_.end(), 0);
+}
 
 void XlaTransport::Start(const std::string& call, std::string what, const std::vector<int>& ranks,
                          std::vector<Step> steps, c10::intrusive_ptr<TpuWork> work,
@@ -191,10 +219,8 @@ void XlaTransport::Start(const std::string& call, std::string what, const std::v
 
 void XlaTransport::Run(Collective collective, c10::intrusive_ptr<TpuWork> work) {
   const c10::NoGradGuard no_grad;
-  std::vector<int> everyone(group_.size);
-  std::iota(everyone.begin(), everyone.end(), 0);
   const std::string call = "collective " + std::to_string(collective.sequence);
-  Start(call, collective.Describe(), everyone, StepsOf(collective), std::move(work),
+  Start(call, collective.Describe(), everyone_, StepsOf(collective), std::move(work),
         collective.timeout);
 }
 
@@ -236,12 +262,7 @@ void XlaTransport::AppendStep(const Collective& collective, const Part& part,
   if (input.numel() == 0) return;
   step.program.input = *aten::LogicalType(input);
   step.input = aten::Materialize(input);
-  int64_t count = input.numel();
-  if (step.program.kind == Kind::kAllGather) count *= group_.size;
-  if (step.program.kind == Kind::kReduceScatter || step.program.kind == Kind::kScatter) {
-    count /= group_.size;
-  }
-  step.program.output = {step.program.input.dtype, {count}};
+  step.program.output = {step.program.input.dtype, {step.program.ResultElements()}};
   const bool everywhere = collective.type != OpType::REDUCE && collective.type != OpType::GATHER;
   if (everywhere && part.outputs.size() == 1) {
     step.program.output.dims = part.outputs[0].sizes().vec();
@@ -268,9 +289,7 @@ void XlaTransport::AppendAllToAll(const Collective& collective, const Part& part
                                    std::vector{mine}, std::vector{all});
   std::vector<Step> lengths;
   AppendStep({.type = OpType::ALLGATHER}, {.inputs = {mine}, .outputs = {all}}, lengths);
-  std::vector<int> everyone(size);
-  std::iota(everyone.begin(), everyone.end(), 0);
-  Start("lengths " + std::to_string(number), collective.Describe(), everyone, std::move(lengths),
+  Start("lengths " + std::to_string(number), collective.Describe(), everyone_, std::move(lengths),
         exchange, collective.timeout);
   exchange->wait();
   const at::Tensor host = all.cpu();

@@ -63,6 +63,7 @@ class XlaTransport final : public Transport {
   std::chrono::milliseconds timeout() const;
 
   const Group group_;
+  std::vector<int> everyone_;  // all ranks
   const std::shared_ptr<Meeting> meeting_;
   mutable std::mutex mutex_;
   std::chrono::milliseconds timeout_;

@@ -68,7 +68,9 @@ void Executable::Execute(std::span<PJRT_Buffer* const> arguments, std::span<PJRT
     }
   }
   PJRT_Event* event = nullptr;
-  Run(arguments.data(), arguments.size(), outputs.data(), non_donatable, device,
+  PJRT_Buffer* const* list = arguments.data();
+  PJRT_Buffer** filled = outputs.data();
+  Run({&list, 1}, arguments.size(), &filled, non_donatable, device,
       complete != nullptr ? &event : nullptr);
   if (complete != nullptr) *complete = Event(plugin_, event);
 }
@@ -76,22 +78,22 @@ void Executable::Execute(std::span<PJRT_Buffer* const> arguments, std::span<PJRT
 void Executable::ExecuteUnchecked(PJRT_Buffer* const* arguments, size_t num_arguments,
                                   PJRT_Buffer** outputs, std::span<const int64_t> non_donatable,
                                   PJRT_Device* device) const {
-  Run(arguments, num_arguments, outputs, non_donatable, device, nullptr);
+  Run({&arguments, 1}, num_arguments, &outputs, non_donatable, device, nullptr);
 }
 
-void Executable::Run(PJRT_Buffer* const* arguments, size_t num_arguments, PJRT_Buffer** outputs,
-                     std::span<const int64_t> non_donatable, PJRT_Device* device,
-                     PJRT_Event** complete) const {
+void Executable::Run(std::span<PJRT_Buffer* const* const> arguments, size_t num_arguments,
+                     PJRT_Buffer** const* outputs, std::span<const int64_t> non_donatable,
+                     PJRT_Device* device, PJRT_Event** complete) const {
   TORCH_TPU_PJRT_ARGS(PJRT_ExecuteOptions, options);
   options.non_donatable_input_indices = non_donatable.data();
   options.num_non_donatable_input_indices = non_donatable.size();
   TORCH_TPU_PJRT_ARGS(PJRT_LoadedExecutable_Execute_Args, args);
   args.executable = executable_;
   args.options = &options;
-  args.argument_lists = &arguments;
-  args.num_devices = 1;
+  args.argument_lists = arguments.data();
+  args.num_devices = arguments.size();
   args.num_args = num_arguments;
-  args.output_lists = &outputs;
+  args.output_lists = outputs;
   args.device_complete_events = complete;
   args.execute_device = device;
   plugin_->Check(plugin_->api()->PJRT_LoadedExecutable_Execute(&args));
@@ -107,17 +109,7 @@ void Executable::ExecutePartitions(const std::vector<std::vector<PJRT_Buffer*>>&
   for (auto& list : outputs) output_lists.push_back(list.data());
   std::vector<int64_t> keep(count);
   std::iota(keep.begin(), keep.end(), 0);
-  TORCH_TPU_PJRT_ARGS(PJRT_ExecuteOptions, options);
-  options.non_donatable_input_indices = keep.data();
-  options.num_non_donatable_input_indices = keep.size();
-  TORCH_TPU_PJRT_ARGS(PJRT_LoadedExecutable_Execute_Args, args);
-  args.executable = executable_;
-  args.options = &options;
-  args.argument_lists = argument_lists.data();
-  args.num_devices = argument_lists.size();
-  args.num_args = count;
-  args.output_lists = output_lists.data();
-  plugin_->Check(plugin_->api()->PJRT_LoadedExecutable_Execute(&args));
+  Run(argument_lists, count, output_lists.data(), keep, nullptr, nullptr);
 }
 
 std::vector<int> Executable::device_ids() const {

@@ -57,9 +57,10 @@ class Executable {
   Program program() const;
 
  private:
-  void Run(PJRT_Buffer* const* arguments, size_t num_arguments, PJRT_Buffer** outputs,
-           std::span<const int64_t> non_donatable, PJRT_Device* device,
-           PJRT_Event** complete) const;
+  // One list of arguments and one of outputs for each device that it runs on.
+  void Run(std::span<PJRT_Buffer* const* const> arguments, size_t num_arguments,
+           PJRT_Buffer** const* outputs, std::span<const int64_t> non_donatable,
+           PJRT_Device* device, PJRT_Event** complete) const;
 
   const Plugin* plugin_;
   std::shared_ptr<const void> owner_;

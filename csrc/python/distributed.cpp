@@ -49,13 +49,7 @@ std::string CollectiveModule(const std::string& call, const std::string& reduce,
   const auto type = dtypes.find(dtype);
   TORCH_CHECK_VALUE(type != dtypes.end(), "no dtype is called ", dtype);
   program.input = {type->second, std::move(shape)};
-  int64_t count = program.input.numel();
-  if (program.kind == SpmdProgram::Kind::kAllGather) count *= ranks;
-  if (program.kind == SpmdProgram::Kind::kReduceScatter ||
-      program.kind == SpmdProgram::Kind::kScatter) {
-    count /= ranks;
-  }
-  program.output = {program.input.dtype, {count}};
+  program.output = {program.input.dtype, {program.ResultElements()}};
   return aten::Guarded([&] { return program.Module(stablehlo::Platform::kTpu); });
 }
 

@@ -233,10 +233,17 @@ Runtime::Compiled Runtime::LoadOrCompile(const std::string& module,
   return {std::move(executable), CompileSource::kCompiler, loading, compiling};
 }
 
-Runtime::Compiled Runtime::Compile(const std::string& module, ProgramSize size) {
+Runtime::Compiled Runtime::Compile(const std::string& module, ProgramSize size,
+                                   const std::vector<int>& partitions) {
   if (!started()) Start();
   for (;;) {
-    const pjrt::CompileOptions options = OptionsFor(size);
+    pjrt::CompileOptions options = OptionsFor(size);
+    if (!partitions.empty()) {
+      options.portable = false;
+      options.num_partitions = static_cast<int>(partitions.size());
+      options.device_assignment = partitions;
+      options.use_spmd_partitioning = true;
+    }
     try {
       return LoadOrCompile(module, options);
     } catch (const pjrt::Error& error) {
@@ -254,17 +261,6 @@ Runtime::Compiled Runtime::Compile(const std::string& module, ProgramSize size) 
       if (!retry) throw;
     }
   }
-}
-
-Runtime::Compiled Runtime::CompilePartitions(const std::string& module,
-                                             const std::vector<int>& device_ids) {
-  if (!started()) Start();
-  pjrt::CompileOptions options = OptionsFor(ProgramSize::kGraph);
-  options.portable = false;
-  options.num_partitions = static_cast<int>(device_ids.size());
-  options.device_assignment = device_ids;
-  options.use_spmd_partitioning = true;
-  return LoadOrCompile(module, options);
 }
 
 }  // namespace torch_tpu::trace

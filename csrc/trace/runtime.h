@@ -65,9 +65,9 @@ class Runtime {
     CompileSource source = CompileSource::kCompiler;
     double loading = 0, compiling = 0;  // seconds
   };
-  Compiled Compile(const std::string& module, ProgramSize size);
-  // A program of several partitions, the i-th on the device with the i-th of these global ids.
-  Compiled CompilePartitions(const std::string& module, const std::vector<int>& device_ids);
+  // `partitions`: of a program that runs on several devices at once, their global ids.
+  Compiled Compile(const std::string& module, ProgramSize size,
+                   const std::vector<int>& partitions = {});
   // Executables kept on disk, whatever the plugin and the run.
   static DiskCache& disk_cache();
 
