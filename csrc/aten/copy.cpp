@@ -185,6 +185,7 @@ at::Tensor Copy(const at::Tensor& source, const at::Tensor& destination, bool no
       CopyWithinDevice(source, destination);
     } else {
       ValuePtr value = Materialize(source);
+      if (value->pending()) trace::Trace::Abort("a value goes to another device");
       trace::Device& device = DeviceOf(destination);
       at::Tensor moved =
           MakeTensor(source.sizes(), {}, source.scalar_type(), destination.device().index());

@@ -32,6 +32,8 @@ void RethrowAsTorchError(const std::string& context) {
     throw;
   } catch (const trace::CaptureAborted&) {
     throw;
+  } catch (const trace::ProgramsDiffer&) {
+    throw;
   } catch (const trace::CheckFailed& failed) {
     if (failed.index_error) TORCH_CHECK_INDEX(false, failed.what(), where);
     TORCH_CHECK(false, failed.what(), where);

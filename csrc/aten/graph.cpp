@@ -411,6 +411,14 @@ std::vector<at::Tensor> Graph::Run(std::vector<at::Tensor>& all) {
       }
       found = variants_.Insert(key, std::move(made));
     }
+    if (trace::Together* together = found->operation ? found->operation->together() : nullptr) {
+      try {
+        together->Agree(*found->operation);
+      } catch (...) {
+        restore();
+        throw;
+      }
+    }
     bool copies_do = true;
     for (const auto& [i, tensor] : sliced) {
       auto is_input = [i = static_cast<int>(i)](const auto& use) { return use.input == i; };

@@ -19,6 +19,11 @@ std::shared_ptr<Meeting> Meeting::Of(const std::string& name) {
   return meeting;
 }
 
+uint64_t Meeting::Next(int rank) {
+  std::lock_guard lock(mutex_);
+  return counts_[rank]++;
+}
+
 void Meeting::Arrive(const std::string& call, const std::vector<int>& participants, Arrival arrival,
                      const Together& together) {
   std::unique_lock lock(mutex_);

@@ -35,6 +35,8 @@ class Meeting : public std::enable_shared_from_this<Meeting> {
   // From all values, by participant, the results.
   using Together = std::function<std::vector<Values>(const std::vector<Values>&)>;
 
+  // Counts a rank's calls, for who has no other name for them: from 0.
+  uint64_t Next(int rank);
   // `call` says which call of the group it is; `participants` are the ranks that come to it.
   void Arrive(const std::string& call, const std::vector<int>& participants, Arrival arrival,
               const Together& together);
@@ -53,6 +55,7 @@ class Meeting : public std::enable_shared_from_this<Meeting> {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, Call> calls_;
+  std::map<int, uint64_t> counts_;
   std::exception_ptr failure_;
   bool watched_ = false;
 };

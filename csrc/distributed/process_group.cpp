@@ -8,10 +8,13 @@
 #include <numeric>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "distributed/described_transport.h"
 #include "distributed/host_transport.h"
 #include "distributed/reach.h"
+#include "distributed/recording.h"
 #include "distributed/reduction.h"
 #include "distributed/xla_transport.h"
+#include "trace/trace.h"
 
 namespace torch_tpu::distributed {
 namespace {
@@ -113,14 +116,36 @@ std::vector<at::Tensor> Premultiplied(const c10d::ReduceOp& op,
 }  // namespace
 
 ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
-                           c10::intrusive_ptr<GroupOptions> options, HostBackendFactory factory)
+                           c10::intrusive_ptr<GroupOptions> options, HostBackendFactory factory,
+                           bool is_world, bool described)
     : Backend(rank, size),
       store_(std::move(store)),
       options_(std::move(options)),
-      factory_(std::move(factory)) {
+      factory_(std::move(factory)),
+      described_(described) {
   init();
+  if (described) {
+    if (is_world) {
+      World world{.name = "described", .described = true, .timeout = options_->timeout};
+      world.device_ids.resize(size);
+      std::iota(world.device_ids.begin(), world.device_ids.end(), 0);
+      World::SetCurrent(world_ = std::make_shared<World>(std::move(world)));
+    } else {
+      world_ = World::Current();
+    }
+    if (size > 1) transport_ = std::make_shared<DescribedTransport>(rank, size);
+    return;
+  }
   if (size == 1) return;
   if (auto reach = FindReach(*store_, rank, size)) {
+    if (is_world) {
+      World::SetCurrent(world_ = std::make_shared<World>(World{.name = reach->name,
+                                                               .device_ids = reach->device_ids,
+                                                               .one_process = reach->one_process,
+                                                               .timeout = options_->timeout}));
+    } else {
+      world_ = World::Current();
+    }
     transport_ = std::make_shared<XlaTransport>(
         XlaTransport::Group{.name = std::move(reach->name),
                             .rank = rank,
@@ -185,14 +210,16 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroup::split(const c10::intrusive_ptr<c
   auto own = c10::make_intrusive<GroupOptions>(options->timeout);
   own->group_name = options->group_name;
   own->group_desc = options->group_desc;
-  for (int rank : ranks) {
-    const auto& global = options_->global_ranks_in_group;
-    own->global_ranks_in_group.push_back(global.empty() ? rank : global[rank]);
-  }
+  for (int rank : ranks) own->global_ranks_in_group.push_back(GlobalRank(rank));
   return c10::make_intrusive<ProcessGroup>(c10::make_intrusive<c10d::PrefixStore>(prefix, store_),
                                            static_cast<int>(mine - ranks.begin()),
-                                           static_cast<int>(ranks.size()), std::move(own),
-                                           factory_);
+                                           static_cast<int>(ranks.size()), std::move(own), factory_,
+                                           /*is_world=*/false, described_);
+}
+
+int ProcessGroup::GlobalRank(int rank) const {
+  const auto& global = options_->global_ranks_in_group;
+  return global.empty() ? rank : static_cast<int>(global[rank]);
 }
 
 // --- starting
@@ -219,7 +246,22 @@ void ProcessGroup::CopyParts(const Collective& collective) {
   }
 }
 
+ProcessGroup::WorkPtr ProcessGroup::Record(const Collective& collective) {
+  const c10::NoGradGuard no_grad;
+  std::vector<int> group;
+  for (int rank = 0; rank < size_; ++rank) group.push_back(GlobalRank(rank));
+  RecordCollective(collective, group, rank_, world_);
+  Tensors outputs;
+  for (const Part& part : collective.parts) {
+    outputs.insert(outputs.end(), part.outputs.begin(), part.outputs.end());
+  }
+  auto work = NewWork(collective.type, 0, CallName(collective.type), {}, outputs);
+  work->Complete();
+  return work;
+}
+
 ProcessGroup::WorkPtr ProcessGroup::Start(Collective collective) {
+  if (transport_ && trace::Trace::Current() != nullptr) return Record(collective);
   if (transport_) transport_->RaiseFailure();
   {
     std::lock_guard lock(mutex_);
@@ -525,6 +567,9 @@ ProcessGroup::WorkPtr ProcessGroup::Message(OpType type, const Tensors& tensors,
   const at::Tensor tensor = WithoutPython(tensors[0]);
   TORCH_CHECK_VALUE(transport_ != nullptr && peer != rank_ && peer < size_, "tpu_dist: rank ",
                     rank_, " of ", size_, " cannot exchange messages with rank ", peer);
+  if (trace::Trace::Current() != nullptr) {
+    trace::Trace::Abort(std::string(CallName(type)) + " is another program on each rank");
+  }
   transport_->RaiseFailure();
   const bool sends = type == OpType::SEND;
   auto work = NewWork(type, getSequenceNumberForGroup(),

@@ -9,6 +9,7 @@
 
 #include "distributed/collective.h"
 #include "distributed/transport.h"
+#include "distributed/world.h"
 
 namespace torch_tpu::distributed {
 
@@ -27,8 +28,11 @@ class ProcessGroup final : public c10d::Backend {
       const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
       std::chrono::milliseconds timeout)>;
 
+  // `is_world`: this is the default group, of all ranks. `described`: its other ranks do not exist,
+  // nor do those of groups split off from it; `store` and `factory` are not used.
   ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
-               c10::intrusive_ptr<GroupOptions> options, HostBackendFactory factory);
+               c10::intrusive_ptr<GroupOptions> options, HostBackendFactory factory, bool is_world,
+               bool described);
 
   const std::string getBackendName() const override { return "tpu_dist"; }
   c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
@@ -85,6 +89,9 @@ class ProcessGroup final : public c10d::Backend {
 
  private:
   WorkPtr Start(Collective collective);
+  // Makes it a part of the program that this thread records.
+  WorkPtr Record(const Collective& collective);
+  int GlobalRank(int rank) const;
   WorkPtr AllReduce(c10d::OpType type, const Tensors& tensors, const c10d::ReduceOp& op,
                     std::chrono::milliseconds timeout);
   WorkPtr AllGatherBase(c10d::OpType type, const Tensors& outputs, const Tensors& inputs,
@@ -100,7 +107,9 @@ class ProcessGroup final : public c10d::Backend {
   const c10::intrusive_ptr<c10d::Store> store_;
   const c10::intrusive_ptr<GroupOptions> options_;
   const HostBackendFactory factory_;
+  const bool described_;
   std::shared_ptr<Transport> transport_;  // null in a group of one
+  std::shared_ptr<const World> world_;    // null if programs do not reach the ranks
   std::mutex mutex_;
   uint64_t sequence_ = 0;
   std::map<std::vector<int>, int> splits_;  // how often each list of ranks was split off

@@ -107,20 +107,20 @@ int64_t SpmdProgram::ResultElements() const {
   }
 }
 
-std::string SpmdProgram::Module(Platform platform) const {
-  Builder builder("collective", platform);
-  builder.SetPartitions(size);
-  std::vector<int64_t> everyone(size);
-  std::iota(everyone.begin(), everyone.end(), 0);
-  const Groups groups = {everyone};
-  Value x = builder.Parameter(input);
+Value SpmdProgram::Lower(Value x, const Groups& groups) const {
+  Builder& builder = x.builder();
   const DType dtype = input.dtype;
   const int64_t n = input.numel(), block = n / size;
   const auto flat = [&] { return Reshape(x, {n}); };
   const auto blocks = [&] { return Reshape(x, {size, block}); };
   // Zeros but for the root's.
   const auto of_root = [&](Value words) {
-    const Value is_root = Eq(PartitionId(builder), builder.ConstantInt({DType::kU32, {}}, root));
+    Value is_root;
+    for (const auto& group : groups) {
+      const Value it = builder.ConstantInt({DType::kU32, {}}, group[root]);
+      const Value is_this = Eq(PartitionId(builder), it);
+      is_root = is_root.defined() ? Or(is_root, is_this) : is_this;
+    }
     return Select(is_root, words, ZeroConstant(builder, words.type()));
   };
   Value y;
@@ -153,10 +153,18 @@ std::string SpmdProgram::Module(Platform platform) const {
       y = FromWords(AllToAll(ToWords(blocks()), 0, 0, groups), dtype);
       break;
     case Kind::kSend:
-      y = FromWords(CollectivePermute(ToWords(flat()), {{0, 1}}), dtype);
+      y = FromWords(CollectivePermute(ToWords(flat()), {{groups[0][0], groups[0][1]}}), dtype);
       break;
   }
-  return builder.Finish({Reshape(y, output.dims)});
+  return Reshape(y, output.dims);
+}
+
+std::string SpmdProgram::Module(Platform platform) const {
+  Builder builder("collective", platform);
+  builder.SetPartitions(size);
+  std::vector<int64_t> everyone(size);
+  std::iota(everyone.begin(), everyone.end(), 0);
+  return builder.Finish({Lower(builder.Parameter(input), {everyone})});
 }
 
 }  // namespace torch_tpu::distributed

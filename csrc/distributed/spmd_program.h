@@ -4,6 +4,7 @@
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
 #include "stablehlo/builder.h"
+#include "stablehlo/collectives.h"
 
 namespace torch_tpu::distributed {
 
@@ -27,8 +28,11 @@ struct SpmdProgram {
 
   // Elements of a result for the input that is set.
   int64_t ResultElements() const;
-  // StableHLO text. Reductions of half precision add in float32; whatever is only moved arrives bit
-  // for bit. Maxima and minima propagate NaN.
+  // The result for `x`, in a program of which the group is one of `groups`: all of them do the
+  // same. Reductions of half precision add in float32; whatever is only moved arrives bit for bit.
+  // Maxima and minima propagate NaN.
+  stablehlo::Value Lower(stablehlo::Value x, const stablehlo::Groups& groups) const;
+  // A program of this group alone, as StableHLO text.
   std::string Module(stablehlo::Platform platform) const;
 };
 

@@ -13,152 +13,13 @@
 
 #include "aten/errors.h"
 #include "aten/storage.h"
-#include "trace/device.h"
-#include "trace/runtime.h"
-#include "trace/signature.h"
+#include "distributed/partitions.h"
 
 namespace torch_tpu::distributed {
 namespace {
 
 using c10d::OpType;
 using Kind = SpmdProgram::Kind;
-using Values = Meeting::Values;
-
-bool OnlyRootGives(OpType type) { return type == OpType::SCATTER; }
-
-Kind KindOf(OpType type) {
-  switch (type) {
-    case OpType::BROADCAST:
-      return Kind::kBroadcast;
-    case OpType::ALLGATHER:
-    case OpType::_ALLGATHER_BASE:
-    case OpType::ALLGATHER_COALESCED:
-    case OpType::GATHER:
-      return Kind::kAllGather;
-    case OpType::REDUCE_SCATTER:
-    case OpType::_REDUCE_SCATTER_BASE:
-    case OpType::REDUCE_SCATTER_TENSOR_COALESCED:
-      return Kind::kReduceScatter;
-    case OpType::SCATTER:
-      return Kind::kScatter;
-    case OpType::ALLTOALL:
-    case OpType::ALLTOALL_BASE:
-      return Kind::kAllToAll;
-    default:
-      return Kind::kAllReduce;
-  }
-}
-
-// Of results that not every rank gets.
-bool GetsResult(const Collective& collective, int rank) {
-  const bool only_root = collective.type == OpType::REDUCE || collective.type == OpType::GATHER;
-  return !only_root || rank == collective.root;
-}
-
-int64_t Count(const std::vector<at::Tensor>& tensors) {
-  int64_t count = 0;
-  for (const at::Tensor& tensor : tensors) count += tensor.numel();
-  return count;
-}
-
-// The elements one after another; one tensor as it is.
-at::Tensor Joined(const std::vector<at::Tensor>& tensors) {
-  if (tensors.size() == 1) return tensors[0];
-  std::vector<at::Tensor> flat;
-  for (const at::Tensor& tensor : tensors) flat.push_back(tensor.reshape(-1));
-  return at::cat(flat);
-}
-
-// `lengths`: of the result's rows, where these are padded.
-void WriteTo(trace::ValuePtr value, const std::vector<at::Tensor>& outputs,
-             const std::vector<int64_t>& lengths) {
-  if (outputs.empty()) return;
-  if (lengths.empty() && outputs.size() == 1 && aten::LogicalType(outputs[0]) == value->type()) {
-    aten::Assign(outputs[0], std::move(value));
-    return;
-  }
-  const int64_t bytes = static_cast<int64_t>(value->type()->bytes());
-  const int64_t count = value->type()->numel();
-  at::Tensor flat = aten::MakeTensor({count}, {}, outputs[0].dtype(), outputs[0].device().index(),
-                                     bytes, std::move(value));
-  if (!lengths.empty()) {
-    const at::Tensor rows = flat.view({static_cast<int64_t>(lengths.size()), -1});
-    std::vector<at::Tensor> filled;
-    for (size_t r = 0; r < lengths.size(); ++r) {
-      filled.push_back(rows.select(0, static_cast<int64_t>(r)).narrow(0, 0, lengths[r]));
-    }
-    flat = at::cat(filled);
-  }
-  int64_t offset = 0;
-  for (const at::Tensor& output : outputs) {
-    output.copy_(flat.narrow(0, offset, output.numel()).view(output.sizes()));
-    offset += output.numel();
-  }
-}
-
-// A program on the devices it runs on.
-struct Loaded {
-  std::shared_ptr<pjrt::Executable> executable;
-  std::vector<int> device_ids;  // of this process
-};
-
-const Loaded& Load(const SpmdProgram& program, const std::vector<int>& device_ids) {
-  static auto* cache = new trace::SignatureCache<Loaded>;
-  trace::Signature signature;
-  signature.Clear();
-  signature.Add(static_cast<uint64_t>(program.kind) | static_cast<uint64_t>(program.reduce) << 8 |
-                static_cast<uint64_t>(program.root) << 32);
-  signature.Add(reinterpret_cast<uint64_t>(trace::Intern(program.input)));
-  signature.Add(reinterpret_cast<uint64_t>(trace::Intern(program.output)));
-  for (int id : device_ids) signature.Add(static_cast<uint64_t>(id));
-  return cache->FindOrMake(signature, [&] {
-    trace::Runtime& runtime = trace::Runtime::Get();
-    auto executable = runtime
-                          .Compile(program.Module(runtime.platform()),
-                                   trace::Runtime::ProgramSize::kGraph, device_ids)
-                          .executable;
-    std::vector<int> ids = executable->device_ids();
-    return Loaded{std::move(executable), std::move(ids)};
-  });
-}
-
-// Runs one program on the devices of the values, which are those of this process among
-// `device_ids`; gives each its result.
-std::vector<trace::ValuePtr> RunProgram(const SpmdProgram& program,
-                                        const std::vector<int>& device_ids,
-                                        const std::vector<trace::ValuePtr>& values) {
-  static const auto* producer = new std::string("tpu_dist");
-  // Programs with devices in common must come to all of them in one order.
-  static auto* order = new std::mutex;
-  const auto& [executable, ids] = Load(program, device_ids);
-  TORCH_CHECK(ids.size() == values.size(), "tpu_dist: the program has ", ids.size(),
-              " devices of this process, not ", values.size());
-  std::vector<size_t> position(values.size());  // in the program's order
-  std::vector<std::vector<PJRT_Buffer*>> arguments(values.size()), outputs;
-  for (size_t i = 0; i < values.size(); ++i) {
-    const auto it = std::find(ids.begin(), ids.end(), values[i]->device().pjrt().id());
-    TORCH_CHECK(it != ids.end(), "tpu_dist: a tensor is on another device than its rank's");
-    position[i] = it - ids.begin();
-    arguments[position[i]] = {values[i]->raw()};
-  }
-  // XLA:CPU's collectives hold a thread of its pool each until all have come. Of two programs at
-  // once neither might get all it needs, nor one whose arguments are still computed by the pool.
-  const bool holds_threads = trace::Runtime::Get().platform() == stablehlo::Platform::kCpu;
-  if (holds_threads) {
-    for (const auto& value : values) value->buffer().Await();
-  }
-  std::vector<trace::ValuePtr> results;
-  std::lock_guard lock(*order);
-  executable->ExecutePartitions(arguments, outputs);
-  const trace::Type* type = trace::Intern(program.output);
-  for (size_t i = 0; i < values.size(); ++i) {
-    results.push_back(values[i]->device().Adopt(type, outputs[position[i]][0], producer));
-  }
-  if (holds_threads) {
-    for (const auto& result : results) result->buffer().Await();
-  }
-  return results;
-}
 
 }  // namespace
 
@@ -191,7 +52,7 @@ void XlaTransport::Start(const std::string& call, std::string what, const std::v
           for (size_t step = 0; step < programs.size(); ++step) {
             Values column;
             for (const Values& of_rank : all) column.push_back(of_rank[step]);
-            column = RunProgram(programs[step], devices, column);
+            column = RunSpmd(programs[step], devices, column);
             for (size_t i = 0; i < all.size(); ++i) results[i].push_back(std::move(column[i]));
           }
         },
@@ -224,51 +85,23 @@ void XlaTransport::Run(Collective collective, c10::intrusive_ptr<TpuWork> work) 
         collective.timeout);
 }
 
-std::vector<XlaTransport::Step> XlaTransport::StepsOf(const Collective& collective) {
+std::vector<Step> XlaTransport::StepsOf(const Collective& collective) {
   std::vector<Step> steps;
   if (collective.type == OpType::BARRIER && !group_.one_process) {
     // What others have come to is known when something of theirs has arrived.
     const at::Tensor one = at::zeros({1}, at::TensorOptions(at::kInt).device(at::kPrivateUse1));
     Part part{.inputs = {one}, .outputs = {one}, .dtype = at::kInt};
     Collective sum{.type = OpType::ALLREDUCE, .reduce = c10d::ReduceOp::SUM};
-    AppendStep(sum, part, steps);
+    AppendStep(sum, part, group_.rank, group_.size, steps);
   }
   for (const Part& part : collective.parts) {
-    if (KindOf(collective.type) == Kind::kAllToAll) {
+    if (collective.type == OpType::ALLTOALL || collective.type == OpType::ALLTOALL_BASE) {
       AppendAllToAll(collective, part, steps);
     } else {
-      AppendStep(collective, part, steps);
+      AppendStep(collective, part, group_.rank, group_.size, steps);
     }
   }
   return steps;
-}
-
-void XlaTransport::AppendStep(const Collective& collective, const Part& part,
-                              std::vector<Step>& steps) {
-  Step step;
-  step.program = {.kind = KindOf(collective.type),
-                  .reduce = collective.reduce,
-                  .root = std::max(collective.root, 0),
-                  .size = group_.size};
-  at::Tensor input;
-  if (OnlyRootGives(collective.type)) {
-    // The others bring zeros of the same shape.
-    const int64_t count = Count(part.outputs) * group_.size;
-    input = part.inputs.empty() ? at::zeros({count}, part.outputs[0].options())
-                                : Joined(part.inputs).reshape({count});
-  } else {
-    input = Joined(part.inputs);
-  }
-  if (input.numel() == 0) return;
-  step.program.input = *aten::LogicalType(input);
-  step.input = aten::Materialize(input);
-  step.program.output = {step.program.input.dtype, {step.program.ResultElements()}};
-  const bool everywhere = collective.type != OpType::REDUCE && collective.type != OpType::GATHER;
-  if (everywhere && part.outputs.size() == 1) {
-    step.program.output.dims = part.outputs[0].sizes().vec();
-  }
-  if (GetsResult(collective, group_.rank)) step.outputs = part.outputs;
-  steps.push_back(std::move(step));
 }
 
 void XlaTransport::AppendAllToAll(const Collective& collective, const Part& part,
@@ -288,7 +121,8 @@ void XlaTransport::AppendAllToAll(const Collective& collective, const Part& part
       c10::make_intrusive<TpuWork>(group_.rank, OpType::ALLGATHER, 0, "the lengths of all_to_all",
                                    std::vector{mine}, std::vector{all});
   std::vector<Step> lengths;
-  AppendStep({.type = OpType::ALLGATHER}, {.inputs = {mine}, .outputs = {all}}, lengths);
+  AppendStep({.type = OpType::ALLGATHER}, {.inputs = {mine}, .outputs = {all}}, group_.rank,
+             group_.size, lengths);
   Start("lengths " + std::to_string(number), collective.Describe(), everyone_, std::move(lengths),
         exchange, collective.timeout);
   exchange->wait();

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "distributed/meeting.h"
-#include "distributed/spmd_program.h"
+#include "distributed/step.h"
 #include "distributed/transport.h"
 
 namespace torch_tpu::distributed {
@@ -42,19 +42,11 @@ class XlaTransport final : public Transport {
   void Shutdown() override {}
 
  private:
-  // An array that is to go through a program, and the tensors that the result goes to.
-  struct Step {
-    SpmdProgram program;
-    trace::ValuePtr input;
-    std::vector<at::Tensor> outputs;
-    std::vector<int64_t> lengths;  // of the result's rows, where these are padded
-  };
   // A call of `ranks` (the program's partitions, in order); `work` completes with it.
   void Start(const std::string& call, std::string what, const std::vector<int>& ranks,
              std::vector<Step> steps, c10::intrusive_ptr<TpuWork> work,
              std::chrono::milliseconds timeout);
   std::vector<Step> StepsOf(const Collective& collective);
-  void AppendStep(const Collective& collective, const Part& part, std::vector<Step>& steps);
   // Lengths differ between ranks: blocks are padded to the longest of all. Waits for the others to
   // say how long theirs are.
   void AppendAllToAll(const Collective& collective, const Part& part, std::vector<Step>& steps);

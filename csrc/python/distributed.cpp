@@ -10,6 +10,7 @@
 #include "distributed/process_group.h"
 #include "distributed/spmd_program.h"
 #include "lowering/call.h"
+#include "trace/together.h"
 
 namespace torch_tpu::python {
 
@@ -59,6 +60,7 @@ using distributed::GroupOptions;
 using distributed::ProcessGroup;
 
 void BindDistributed(py::module_& m) {
+  py::register_exception<trace::ProgramsDiffer>(m, "ProgramsDiffer", PyExc_RuntimeError);
   m.def("collective_module", &CollectiveModule, py::arg("call"), py::arg("reduce"),
         py::arg("dtype"), py::arg("shape"), py::arg("ranks"));
   py::module::import("torch._C._distributed_c10d");
@@ -71,7 +73,7 @@ void BindDistributed(py::module_& m) {
   py::class_<ProcessGroup, c10d::Backend, c10::intrusive_ptr<ProcessGroup>>(m, "ProcessGroup")
       .def(py::init([](const Store& store, int rank, int size, std::chrono::milliseconds timeout,
                        const std::string& name, std::vector<uint64_t> global_ranks,
-                       py::function host_backend) {
+                       py::function host_backend, bool is_world, bool described) {
              auto options = c10::make_intrusive<GroupOptions>(timeout);
              options->group_name = name;
              options->global_ranks_in_group = std::move(global_ranks);
@@ -92,10 +94,11 @@ void BindDistributed(py::module_& m) {
              // The other ranks may be threads of this process.
              py::gil_scoped_release release;
              return c10::make_intrusive<ProcessGroup>(store, rank, size, std::move(options),
-                                                      std::move(factory));
+                                                      std::move(factory), is_world, described);
            }),
            py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), py::arg("name"),
-           py::arg("global_ranks"), py::arg("host_backend"))
+           py::arg("global_ranks"), py::arg("host_backend"), py::arg("is_world") = false,
+           py::arg("described") = false)
       .def_property_readonly(
           "options",
           [](ProcessGroup& self) {

@@ -133,6 +133,14 @@ void Operation::Compile() {
   Load();
 }
 
+std::shared_ptr<pjrt::Executable> Operation::Executable() {
+  for (;;) {
+    if (!compiled()) Compile();
+    std::lock_guard guard(mutex_);
+    if (executable_ != nullptr) return executable_;
+  }
+}
+
 std::shared_ptr<pjrt::Executable> Operation::Unload() {
   std::unique_lock guard(mutex_, std::try_to_lock);
   if (!guard) return nullptr;
@@ -157,7 +165,8 @@ void Operation::Load() {
   const Size size = optimize_fully_             ? Size::kGraph
                     : largest <= kSmallElements ? Size::kSmall
                                                 : Size::kLarge;
-  auto made = Runtime::Get().Compile(module, size);
+  auto made = Runtime::Get().Compile(module, size,
+                                     together_ ? together_->device_ids() : std::vector<int>());
   executable_ = std::move(made.executable);
   const bool again = std::exchange(ever_loaded_, true);
   last_used_.store(LoadedOperations::Now(), std::memory_order_relaxed);

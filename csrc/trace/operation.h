@@ -11,6 +11,7 @@
 
 #include "pjrt/executable.h"
 #include "stablehlo/builder.h"
+#include "trace/together.h"
 #include "trace/value.h"
 
 namespace torch_tpu::trace {
@@ -78,6 +79,12 @@ class Operation {
   std::vector<bool> Uses(stablehlo::Platform platform) const { return Trial(platform).used; }
   // Says that this is a whole graph, worth the compiler's time. Before it is compiled.
   void OptimizeFully() { optimize_fully_ = true; }
+  // Says that these ranks run it together; null for one that runs on one device. Before it is
+  // compiled.
+  void RunTogether(std::shared_ptr<Together> together) { together_ = std::move(together); }
+  Together* together() const { return together_.get(); }
+  // The executable, made if it is not there.
+  std::shared_ptr<pjrt::Executable> Executable();
   // Makes the executable, if it is not there. May unload those of other operations; not while a
   // launch queue is being served.
   void Compile();
@@ -113,6 +120,7 @@ class Operation {
   const std::vector<std::pair<int, int>> aliases_;
   const std::vector<int> donated_;
   bool optimize_fully_ = false;
+  std::shared_ptr<Together> together_;
   std::vector<const Type*> results_;
   std::vector<CheckSpec> checks_;
   std::vector<bool> used_;

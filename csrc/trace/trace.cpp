@@ -182,13 +182,17 @@ std::shared_ptr<Operation> Trace::Close(std::string name, const std::vector<Valu
     for (const Source& end : ends) lowered.results.push_back(resolve(end, nullptr));
     return lowered;
   };
-  return std::make_shared<Operation>(std::move(name), std::move(parameters), std::move(lower),
-                                     std::move(aliases), std::move(donated));
+  auto operation =
+      std::make_shared<Operation>(std::move(name), std::move(parameters), std::move(lower),
+                                  std::move(aliases), std::move(donated));
+  if (enclosing_ == nullptr) operation->RunTogether(together_);
+  return operation;
 }
 
 void Run(const std::shared_ptr<Operation>& operation, Device& device, std::span<ValuePtr> inputs,
          bool donate, ValuePtr* results) {
   if (C10_UNLIKELY(current_trace != nullptr)) {
+    if (operation->together() != nullptr) Trace::Abort("a program of several ranks is used");
     auto values = current_trace->Record(operation, {inputs.begin(), inputs.end()});
     for (size_t i = 0; i < values.size(); ++i) results[i] = std::move(values[i]);
     return;
@@ -198,6 +202,10 @@ void Run(const std::shared_ptr<Operation>& operation, Device& device, std::span<
     if (C10_UNLIKELY(op.uses(static_cast<int>(i)) && inputs[i]->pending())) {
       Trace::Abort("the data of a value being captured is needed by " + op.name());
     }
+  }
+  if (C10_UNLIKELY(op.together() != nullptr)) {
+    op.together()->Run(op, device, inputs, results);
+    return;
   }
   if (C10_UNLIKELY(!op.compiled())) op.Compile();
   const bool debug = CurrentMode() == Mode::kDebug;

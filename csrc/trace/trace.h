@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trace/operation.h"
+#include "trace/together.h"
 #include "trace/value.h"
 
 namespace torch_tpu::trace {
@@ -45,6 +46,11 @@ class Trace {
 
   Device& device() const { return *device_; }
   ValuePtr Placeholder(const Type* type);
+  // The ranks that are to run the program together, null as long as there are none; one for this
+  // trace and those that enclose it.
+  std::shared_ptr<Together>& together() {
+    return enclosing_ != nullptr ? enclosing_->together() : together_;
+  }
   // Appends a node; its results are pending values.
   std::vector<ValuePtr> Record(std::shared_ptr<Operation> operation, std::vector<ValuePtr> inputs);
   size_t size() const { return nodes_.size(); }
@@ -113,6 +119,7 @@ class Trace {
   ValuePtr other_seed_, other_offset_;
   uint64_t other_draws_ = 0;
   bool aborted_ = false;
+  std::shared_ptr<Together> together_;
 };
 
 enum class Mode { kStrict, kDebug };

@@ -24,6 +24,7 @@ _WHERE = {
     "load": "program",
     "lower": "plan",
     "resolve_topology": "topology",
+    "world": "world",
 }
 
 __all__ = list(_WHERE)

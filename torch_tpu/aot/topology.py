@@ -1,9 +1,21 @@
 """Names of topologies."""
 
+import math
 import re
 
 # Generations that libtpu compiles for, and how many dimensions their slices have.
 GENERATIONS = {"v4": 3, "v5e": 2, "v5p": 3, "v6e": 2, "tpu7x": 3}
+
+# Those whose chips are two devices each.
+_TWO_DEVICES = ("v4", "tpu7x")
+
+
+def device_count(name: str) -> int:
+    """How many devices a topology has; ValueError as `resolve_topology`."""
+    one, options = resolve_topology(name)
+    generation, _, shape = one.partition(":")
+    chips = math.prod(int(n) for n in shape.split("x"))
+    return chips * dict(options).get("num_slices", 1) * (2 if generation in _TWO_DEVICES else 1)
 
 
 def resolve_topology(name: str) -> tuple[str, list[tuple[str, int | list[int]]]]:

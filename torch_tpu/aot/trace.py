@@ -5,6 +5,7 @@ buffers, wherever they are (on "meta" for a model that does not fit here), becom
 graph, known by shape and dtype only.
 """
 
+import contextlib
 import copy
 import dataclasses
 import re
@@ -17,6 +18,7 @@ from torch.fx import GraphModule
 
 from .plan_report import ProgramValue
 from .recomputation import keep_recomputation
+from .sharding import Shards, local, whole, wrapped
 
 _FRAME = re.compile(r'\s*File "([^"]*)", line (\d+)')
 
@@ -100,8 +102,9 @@ class _State:
         from torch._subclasses.fake_tensor import FakeTensorMode
 
         self.model = model
+        self.shards = Shards(model)
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
-        self.device = torch.device("tpu", 0)
+        self.device = torch.device("tpu", torch.tpu.current_device())
         self.arguments = (tuple(args), dict(kwargs))
         self.parameters = dict(model.named_parameters())
         self.buffers = dict(model.named_buffers())
@@ -111,7 +114,8 @@ class _State:
         self.argument_devices = [d for _, d in found if isinstance(d, torch.device)]
 
     def fake(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Of the same shape, strides and dtype, on tpu."""
+        """Of the same shape, strides and dtype, on tpu; this rank's part of a DTensor."""
+        tensor = local(tensor)
         with self.mode:
             return torch.empty_strided(
                 tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.device
@@ -129,24 +133,29 @@ class _State:
             self.buffers.items(), "buffer"
         )
 
-    def with_weights(self, state: Mapping[str, torch.Tensor]):
-        """A context in which the module has other weights."""
+    @contextlib.contextmanager
+    def with_weights(self, parts: Mapping[str, torch.Tensor]) -> Iterator[None]:
+        """The module has other weights; given are this rank's parts."""
         from torch.nn.utils.stateless import _reparametrize_module
 
-        return _reparametrize_module(self.model, dict(state), tie_weights=True)
+        own = {**self.parameters, **self.buffers}
+        with self.shards.functional():
+            state = {name: self.shards.seen(own[name], part) for name, part in parts.items()}
+            with _reparametrize_module(self.model, state, tie_weights=True):
+                yield
 
     def call(self, arguments: Sequence[torch.Tensor]) -> Any:
         """The module's result for other tensors in the arguments."""
         memo: dict[int, Any] = {id(device): self.device for device in self.argument_devices}
         for (_, original), tensor in zip(self.argument_tensors, arguments, strict=True):
-            memo[id(original)] = tensor
+            memo[id(original)] = wrapped(tensor, original)
         args, kwargs = copy.deepcopy(self.arguments, memo)
         return self.model(*args, **kwargs)
 
 
 def _outputs_of(result: Any) -> list[tuple[str, torch.Tensor]]:
     if isinstance(result, torch.Tensor):
-        return [("output", result)]
+        return [("output", local(result))]
     # Tensors inside of caches are seen as what happened to the arguments.
     if isinstance(result, Mapping):
         items = [(str(key), value) for key, value in result.items()]
@@ -218,6 +227,7 @@ def _set_lines(module: GraphModule) -> None:
 
 
 def _value(name: str, tensor: torch.Tensor, role: str) -> ProgramValue:
+    tensor = local(tensor)
     return ProgramValue.of(name, tensor.dtype, tensor.shape, role)
 
 
@@ -292,7 +302,7 @@ def record_training_step(
         leaves = {n: weights[n].detach().requires_grad_() for n in trained}
         # The backward pass may compute parts of the forward again.
         with torch.enable_grad(), state.with_weights({**weights, **leaves}):
-            value = loss(state.call(list(remaining)))
+            value = whole(loss(state.call(list(remaining))))
             setup_stacktrace_preservation_hooks_from_tensors(value)
             gradients = torch.autograd.grad(value, list(leaves.values()), allow_unused=True)
         used = [i for i, gradient in enumerate(gradients) if gradient is not None]

@@ -9,6 +9,7 @@ from torch.fx.node import map_arg
 
 from torch_tpu import _C
 
+from .collectives import calls_in, with_waits
 from .run import CannotCapture, plain_operators, run_nodes, source_of
 from .staging import Stage, Staging, is_number, name_of, operators_of
 
@@ -126,6 +127,8 @@ class Executable:
                 outputs = self.programs[0].graph().run(inputs)
             except CannotCapture as failure:
                 self._cut_at(failure)
+            except _C.ProgramsDiffer as failure:
+                self._cut_collectives(self.stages[0], failure)
             else:
                 return [None if i is None else outputs[i] for i in self.direct]
         env = dict(zip(self.placeholders, inputs, strict=True))
@@ -153,9 +156,12 @@ class Executable:
                 held = [env.pop(n) if self.last.get(n) == i else env[n] for n in program.tensors]
                 try:
                     outputs = program.graph(numbers).run(held)
-                except CannotCapture as failure:
+                except (CannotCapture, _C.ProgramsDiffer) as failure:
                     env.update(zip(program.tensors, held, strict=True))
-                    self._cut_at(failure)
+                    if isinstance(failure, CannotCapture):
+                        self._cut_at(failure)
+                    else:
+                        self._cut_collectives(stage, failure)
                     # What has run stays done: a cut only adds stages from this one on.
                     i = 0
                     continue
@@ -171,12 +177,26 @@ class Executable:
         node = failure.node
         if node in self.by_itself:
             raise failure.reason
-        self.by_itself.add(node)
+        self.by_itself |= with_waits(node)
         line = source_of(node)
         where = f" ({line[0]}:{line[1]})" if line else ""
         _tell_once(
             name_of(node.target),
             f"torch.compile on tpu: {name_of(node.target)}{where} cannot be part of a program: "
             f"{failure.reason}. It runs by itself, and the graph is cut there.",
+        )
+        self._arrange()
+
+    def _cut_collectives(self, stage: Stage, failure: Exception) -> None:
+        """Exchanges with other ranks run by themselves where the ranks' programs are not one."""
+        calls = calls_in(stage.nodes)
+        if self.by_itself.issuperset(calls):
+            raise failure
+        for node in calls:
+            self.by_itself |= with_waits(node)
+        _tell_once(
+            "ranks",
+            f"torch.compile on tpu: {failure}, so that their collectives cannot be part of them. "
+            "They run by themselves, and the graph is cut there.",
         )
         self._arrange()

@@ -13,6 +13,7 @@ from torch.fx import GraphModule
 from torch_tpu import _C
 
 from .capture import stand_in
+from .collectives import is_collective
 from .executable import nodes_in
 from .run import CannotCapture, run_nodes
 from .staging import operators_of, values_of
@@ -30,7 +31,7 @@ def _is_plain(module: GraphModule, inputs: Sequence) -> bool:
     for node in module.graph.nodes:
         if node.op in ("call_module", "get_attr"):
             return False
-        if isinstance(node.target, torch._ops.HigherOrderOperator):
+        if isinstance(node.target, torch._ops.HigherOrderOperator) or is_collective(node):
             return False
         if node.target is torch._C._set_grad_enabled and node.args[0]:
             return False

@@ -1,5 +1,6 @@
 """The c10d backend `tpu_dist` (alias `tpu`): PyTorch's distributed layers on tpu tensors."""
 
+import contextlib
 import datetime
 import os
 import sys
@@ -14,6 +15,21 @@ from .mesh import rank_order, topology_aware_mesh
 __all__ = ["rank_order", "register", "topology_aware_mesh"]
 
 _NAMES = ("tpu_dist", "tpu")
+
+
+# Whether the ranks of groups that are made now do not exist (`torch.tpu.aot.world`).
+_described = False
+
+
+@contextlib.contextmanager
+def described():
+    """Groups that are made inside have other ranks only in name."""
+    global _described
+    before, _described = _described, True
+    try:
+        yield
+    finally:
+        _described = before
 
 
 def _host_backend(store, rank: int, size: int, timeout: datetime.timedelta):
@@ -44,7 +60,7 @@ def _create(options, group_options):
     if not isinstance(timeout, datetime.timedelta):
         timeout = datetime.timedelta(seconds=timeout)
     store, size = options.store, options.group_size
-    if size > 1:
+    if size > 1 and not _described:
         life = session.agree(store, options.group_rank, size, timeout.total_seconds())
         store = dist.PrefixStore(f"{life}/", store)
     return _C.ProcessGroup(
@@ -55,6 +71,8 @@ def _create(options, group_options):
         name=options.group_id,
         global_ranks=list(options.global_ranks_in_group) or list(range(options.group_size)),
         host_backend=_host_backend,
+        is_world=not dist.is_initialized(),
+        described=_described,
     )
 
 
