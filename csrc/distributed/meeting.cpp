@@ -29,7 +29,7 @@ void Meeting::Arrive(const std::string& call, const std::vector<int>& participan
   std::unique_lock lock(mutex_);
   if (failure_) {
     lock.unlock();
-    arrival.then({}, failure());
+    arrival.then(std::move(arrival.values), failure());
     return;
   }
   Call& mine = calls_[call];
@@ -62,14 +62,14 @@ void Meeting::Arrive(const std::string& call, const std::vector<int>& participan
   };
   std::sort(arrivals.begin(), arrivals.end(),
             [&](const Arrival& a, const Arrival& b) { return place(a) < place(b); });
-  std::vector<Values> results(arrivals.size());
+  std::vector<Values> values, results;
+  for (Arrival& a : arrivals) values.push_back(std::move(a.values));
   std::exception_ptr error;
   try {
-    std::vector<Values> values;
-    for (Arrival& a : arrivals) values.push_back(std::move(a.values));
     results = together(values);
   } catch (...) {
     error = Fail(std::current_exception());
+    results = std::move(values);
   }
   for (size_t i = 0; i < arrivals.size(); ++i) arrivals[i].then(std::move(results[i]), error);
 }
@@ -84,7 +84,7 @@ std::exception_ptr Meeting::Fail(std::exception_ptr error) {
     changed_.notify_all();
   }
   for (auto& [name, call] : calls) {
-    for (Arrival& arrival : call.arrivals) arrival.then({}, error);
+    for (Arrival& arrival : call.arrivals) arrival.then(std::move(arrival.values), error);
   }
   return error;
 }

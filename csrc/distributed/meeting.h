@@ -28,7 +28,7 @@ class Meeting : public std::enable_shared_from_this<Meeting> {
     int rank = 0;
     std::string what;  // must be the same for all
     Values values;
-    // Gets the rank's results, or why there are none. Must not throw.
+    // Gets the rank's results, or why there are none and its own values back. Must not throw.
     std::function<void(Values, std::exception_ptr)> then;
     Clock::time_point deadline;
   };

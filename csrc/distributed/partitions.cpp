@@ -38,7 +38,7 @@ Loaded::Loaded(std::shared_ptr<const pjrt::Executable> executable)
 std::vector<Values> RunPartitions(const Loaded& program, const std::vector<trace::Device*>& devices,
                                   const std::vector<Values>& arguments,
                                   const std::vector<const trace::Type*>& types,
-                                  const std::string& producer) {
+                                  const std::string& producer, std::span<const int64_t> donatable) {
   // Programs with devices in common must come to all of them in one order.
   static auto* order = new std::mutex;
   const std::vector<int>& ids = program.device_ids;
@@ -60,9 +60,28 @@ std::vector<Values> RunPartitions(const Loaded& program, const std::vector<trace
       for (const auto& value : values) value->buffer().Await();
     }
   }
+  std::vector<int64_t> keep;
+  std::vector<trace::Value*> donated;
+  const size_t count = arguments.empty() ? 0 : arguments[0].size();
+  for (int64_t p = 0; p < static_cast<int64_t>(count); ++p) {
+    const auto is_alone = [p](const Values& values) { return values[p]->unique_owner(); };
+    if (std::ranges::find(donatable, p) != donatable.end() &&
+        std::ranges::all_of(arguments, is_alone)) {
+      for (const Values& values : arguments) donated.push_back(values[p].get());
+    } else {
+      keep.push_back(p);
+    }
+  }
   std::vector<Values> results(devices.size());
   std::lock_guard lock(*order);
-  program.executable->ExecutePartitions(buffers, outputs);
+  for (trace::Value* value : donated) value->BeginDonation();
+  try {
+    program.executable->ExecutePartitions(buffers, outputs, keep);
+  } catch (...) {
+    for (trace::Value* value : donated) value->EndDonation(false);
+    throw;
+  }
+  for (trace::Value* value : donated) value->EndDonation(true);
   for (size_t i = 0; i < devices.size(); ++i) {
     for (size_t k = 0; k < types.size(); ++k) {
       results[i].push_back(devices[i]->Adopt(types[k], outputs[position[i]][k], &producer));

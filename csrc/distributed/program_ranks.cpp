@@ -98,8 +98,8 @@ std::vector<int> ProgramRanks::device_ids() const {
   return ids;
 }
 
-Values ProgramRanks::Meet(const std::string& what, Values values,
-                          const Meeting::Together& together) {
+void ProgramRanks::Meet(const std::string& what, Values& values,
+                        const Meeting::Together& together) {
   std::shared_ptr<Meeting> meeting;
   {
     std::lock_guard lock(mutex_);
@@ -110,20 +110,18 @@ Values ProgramRanks::Meet(const std::string& what, Values values,
     }
     meeting = meeting_;
   }
-  auto promise = std::make_shared<std::promise<Values>>();
+  auto promise = std::make_shared<std::promise<std::pair<Values, std::exception_ptr>>>();
   meeting->Arrive("program " + std::to_string(meeting->Next(rank_)),
                   world_->one_process ? ranks_ : std::vector<int>{rank_},
                   {rank_, what, std::move(values),
                    [promise](Values results, std::exception_ptr error) {
-                     if (error) {
-                       promise->set_exception(error);
-                     } else {
-                       promise->set_value(std::move(results));
-                     }
+                     promise->set_value({std::move(results), std::move(error)});
                    },
                    Meeting::Clock::now() + world_->timeout},
                   together);
-  return promise->get_future().get();
+  std::exception_ptr error;
+  std::tie(values, error) = promise->get_future().get();
+  if (error) std::rethrow_exception(error);
 }
 
 void ProgramRanks::Agree(trace::Operation& operation) {
@@ -140,15 +138,14 @@ void ProgramRanks::Agree(trace::Operation& operation) {
                            .size = partitions(),
                            .input = *one,
                            .output = {trace::DType::kU64, {partitions()}}};
-  const Values hashes =
-      Meet("a program's first run", {DeviceOf(world_->device_ids[rank_]).FromHost(one, &hash)},
-           [&, ids = device_ids()](const std::vector<Values>& all) {
-             Values column;
-             for (const Values& of_rank : all) column.push_back(of_rank[0]);
-             std::vector<Values> results;
-             for (ValuePtr& value : RunSpmd(gather, ids, column)) results.push_back({value});
-             return results;
-           });
+  Values hashes = {DeviceOf(world_->device_ids[rank_]).FromHost(one, &hash)};
+  Meet("a program's first run", hashes, [&, ids = device_ids()](const std::vector<Values>& all) {
+    Values column;
+    for (const Values& of_rank : all) column.push_back(of_rank[0]);
+    std::vector<Values> results;
+    for (ValuePtr& value : RunSpmd(gather, ids, column)) results.push_back({value});
+    return results;
+  });
   std::vector<uint64_t> all(partitions());
   hashes[0]->ToHost(all.data(), all.size() * sizeof(uint64_t));
   for (size_t i = 0; i < all.size(); ++i) {
@@ -161,27 +158,33 @@ void ProgramRanks::Agree(trace::Operation& operation) {
 }
 
 void ProgramRanks::Run(trace::Operation& operation, trace::Device& device,
-                       std::span<ValuePtr> inputs, ValuePtr* results) {
-  Values arguments;
+                       std::span<ValuePtr> inputs, bool donate, ValuePtr* results) {
+  Values mine;  // arguments, then results
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!operation.uses(static_cast<int>(i))) continue;
-    if (inputs[i]->pending()) {
-      trace::Trace::Abort("the data of a value being captured is needed by " + operation.name());
-    }
-    arguments.push_back(inputs[i]);
+    if (operation.uses(static_cast<int>(i))) mine.push_back(std::move(inputs[i]));
   }
   std::vector<const trace::Type*> types = operation.results();
   types.resize(operation.num_outputs(), trace::Intern({trace::DType::kPred, {}}));
   // What is run is the program of the rank that comes last: it is everybody's.
-  Values mine = Meet(operation.name(), std::move(arguments), [&](const std::vector<Values>& all) {
+  const auto together = [&](const std::vector<Values>& all) {
     std::vector<trace::Device*> devices;
     if (world_->one_process) {
       for (int id : device_ids()) devices.push_back(&DeviceOf(id));
     } else {
       devices = {&device};
     }
-    return RunPartitions(Loaded(operation.Executable()), devices, all, types, operation.name());
-  });
+    const auto donatable = donate ? operation.donatable() : std::vector<int64_t>();
+    return RunPartitions(Loaded(operation.Executable()), devices, all, types, operation.name(),
+                         donatable);
+  };
+  try {
+    Meet(operation.name(), mine, together);
+  } catch (...) {
+    for (size_t i = 0, k = 0; i < inputs.size(); ++i) {
+      if (operation.uses(static_cast<int>(i))) inputs[i] = std::move(mine[k++]);
+    }
+    throw;
+  }
   for (size_t i = 0; i < operation.results().size(); ++i) results[i] = std::move(mine[i]);
   for (size_t i = 0; i < operation.checks().size(); ++i) {
     const trace::CheckSpec& check = operation.checks()[i];

@@ -33,11 +33,12 @@ class ProgramRanks final : public trace::Together {
   std::vector<int> device_ids() const override;
   void Agree(trace::Operation& operation) override;
   void Run(trace::Operation& operation, trace::Device& device, std::span<trace::ValuePtr> inputs,
-           trace::ValuePtr* results) override;
+           bool donate, trace::ValuePtr* results) override;
 
  private:
-  // This rank's results of what all of them come together for.
-  Values Meet(const std::string& what, Values values, const Meeting::Together& together);
+  // Makes of this rank's values its results of what all of them come together for. They are as they
+  // were if that fails.
+  void Meet(const std::string& what, Values& values, const Meeting::Together& together);
 
   const std::shared_ptr<const World> world_;
   const int rank_;

@@ -45,6 +45,20 @@ Value FromWords(Value words, DType dtype) {
   return IsInteger(dtype) ? words : BitcastConvert(words, dtype);
 }
 
+// `move` takes arrays as they are or their bits, where not every platform can move the dtype.
+template <class Move>
+Value Moved(Value x, Move move) {
+  switch (x.dtype()) {
+    case DType::kF32:
+    case DType::kBF16:
+    case DType::kS32:
+    case DType::kU32:
+      return move(x);
+    default:
+      return FromWords(move(ToWords(x)), x.dtype());
+  }
+}
+
 // What is added up: float32 for all that is narrower, and integers so wide that a mean's sum does
 // not overflow.
 DType SumType(DType dtype, Op op) {
@@ -110,9 +124,11 @@ int64_t SpmdProgram::ResultElements() const {
 Value SpmdProgram::Lower(Value x, const Groups& groups) const {
   Builder& builder = x.builder();
   const DType dtype = input.dtype;
-  const int64_t n = input.numel(), block = n / size;
-  const auto flat = [&] { return Reshape(x, {n}); };
-  const auto blocks = [&] { return Reshape(x, {size, block}); };
+  if (x.rank() == 0) x = Reshape(x, {1});
+  // Arrays keep their shape, for to give them another one may be to copy them. Blocks are rows of
+  // the first dimension, or of all elements.
+  const bool divides = x.dim(0) % size == 0;
+  const auto blocks = [&] { return divides ? x : Reshape(x, {size, input.numel() / size}); };
   // Zeros but for the root's.
   const auto of_root = [&](Value words) {
     Value is_root;
@@ -126,34 +142,35 @@ Value SpmdProgram::Lower(Value x, const Groups& groups) const {
   Value y;
   switch (kind) {
     case Kind::kBroadcast:
-      y = FromWords(AllReduceSum(of_root(ToWords(flat())), groups), dtype);
+      y = FromWords(AllReduceSum(of_root(ToWords(x)), groups), dtype);
       break;
     case Kind::kAllReduce:
       if (IsSum(reduce)) {
-        y = Summed(flat(), reduce, size, [&](Value v) { return AllReduceSum(v, groups); });
+        y = Summed(x, reduce, size, [&](Value v) { return AllReduceSum(v, groups); });
       } else {
-        const Value row = Reshape(x, {1, n});
-        y = Folded(FromWords(AllGather(ToWords(row), 0, groups), dtype), reduce);
+        const Value row = Reshape(x, {1, input.numel()});
+        y = Folded(Moved(row, [&](Value v) { return AllGather(v, 0, groups); }), reduce);
       }
       break;
     case Kind::kAllGather:
-      y = FromWords(AllGather(ToWords(Reshape(x, {1, n})), 0, groups), dtype);
+      y = Moved(x, [&](Value v) { return AllGather(v, 0, groups); });
       break;
     case Kind::kReduceScatter:
       if (IsSum(reduce)) {
         y = Summed(blocks(), reduce, size, [&](Value v) { return ReduceScatterSum(v, 0, groups); });
       } else {
-        y = Folded(FromWords(AllToAll(ToWords(blocks()), 0, 0, groups), dtype), reduce);
+        const Value rows = Reshape(x, {size, input.numel() / size});
+        y = Folded(Moved(rows, [&](Value v) { return AllToAll(v, 0, 0, groups); }), reduce);
       }
       break;
     case Kind::kScatter:
       y = FromWords(ReduceScatterSum(of_root(ToWords(blocks())), 0, groups), dtype);
       break;
     case Kind::kAllToAll:
-      y = FromWords(AllToAll(ToWords(blocks()), 0, 0, groups), dtype);
+      y = Moved(blocks(), [&](Value v) { return AllToAll(v, 0, 0, groups); });
       break;
     case Kind::kSend:
-      y = FromWords(CollectivePermute(ToWords(flat()), {{groups[0][0], groups[0][1]}}), dtype);
+      y = Moved(x, [&](Value v) { return CollectivePermute(v, {{groups[0][0], groups[0][1]}}); });
       break;
   }
   return Reshape(y, output.dims);

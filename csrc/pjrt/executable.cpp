@@ -1,6 +1,5 @@
 #include "pjrt/executable.h"
 
-#include <numeric>
 #include <utility>
 
 #include "pjrt/buffer.h"
@@ -100,16 +99,15 @@ void Executable::Run(std::span<PJRT_Buffer* const* const> arguments, size_t num_
 }
 
 void Executable::ExecutePartitions(const std::vector<std::vector<PJRT_Buffer*>>& arguments,
-                                   std::vector<std::vector<PJRT_Buffer*>>& outputs) const {
+                                   std::vector<std::vector<PJRT_Buffer*>>& outputs,
+                                   std::span<const int64_t> non_donatable) const {
   const size_t count = arguments.empty() ? 0 : arguments[0].size();
   std::vector<PJRT_Buffer* const*> argument_lists;
   for (const auto& list : arguments) argument_lists.push_back(list.data());
   outputs.assign(arguments.size(), std::vector<PJRT_Buffer*>(num_outputs(), nullptr));
   std::vector<PJRT_Buffer**> output_lists;
   for (auto& list : outputs) output_lists.push_back(list.data());
-  std::vector<int64_t> keep(count);
-  std::iota(keep.begin(), keep.end(), 0);
-  Run(argument_lists, count, output_lists.data(), keep, nullptr, nullptr);
+  Run(argument_lists, count, output_lists.data(), non_donatable, nullptr, nullptr);
 }
 
 std::vector<int> Executable::device_ids() const {

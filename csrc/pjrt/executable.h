@@ -44,10 +44,11 @@ class Executable {
   void ExecuteUnchecked(PJRT_Buffer* const* arguments, size_t num_arguments, PJRT_Buffer** outputs,
                         std::span<const int64_t> non_donatable, PJRT_Device* device) const;
   // Runs a program of several partitions on those of its devices that this process has, in the
-  // order of device_ids(): arguments and (filled in) outputs of each. What the module lets go is
-  // not donated.
+  // order of device_ids(): arguments and (filled in) outputs of each. `non_donatable` as for
+  // Execute.
   void ExecutePartitions(const std::vector<std::vector<PJRT_Buffer*>>& arguments,
-                         std::vector<std::vector<PJRT_Buffer*>>& outputs) const;
+                         std::vector<std::vector<PJRT_Buffer*>>& outputs,
+                         std::span<const int64_t> non_donatable) const;
   // Global ids of the devices of this process that the program was compiled for.
   std::vector<int> device_ids() const;
   // Call before the executable is shared between threads.

@@ -28,8 +28,8 @@ class Together {
   // ProgramsDiffer, on all of them, if they have not. Waits for the others to come.
   virtual void Agree(Operation& operation) = 0;
   // Does this rank's part of running `operation`, like trace::Run: `inputs` has one value for each
-  // parameter. May wait for the others to come.
-  virtual void Run(Operation& operation, Device& device, std::span<ValuePtr> inputs,
+  // parameter and is taken over. May wait for the others to come.
+  virtual void Run(Operation& operation, Device& device, std::span<ValuePtr> inputs, bool donate,
                    ValuePtr* results) = 0;
 };
 

@@ -203,8 +203,8 @@ void Run(const std::shared_ptr<Operation>& operation, Device& device, std::span<
       Trace::Abort("the data of a value being captured is needed by " + op.name());
     }
   }
-  if (C10_UNLIKELY(op.together() != nullptr)) {
-    op.together()->Run(op, device, inputs, results);
+  if (Together* together = op.together(); C10_UNLIKELY(together != nullptr)) {
+    together->Run(op, device, inputs, donate, results);
     return;
   }
   if (C10_UNLIKELY(!op.compiled())) op.Compile();

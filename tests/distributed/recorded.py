@@ -54,7 +54,7 @@ def _compare(make, batch, rtol=1e-5, atol=1e-4):
     """Two steps of what `make` gives, in one program and by PyTorch's optimizer. Weights may differ
     by a hundredth of an update: AdamW makes large ones of the smallest gradients."""
     eager, model = make(), make()
-    settings = dict(lr=0.01, weight_decay=0.1)
+    settings = {"lr": 0.01, "weight_decay": 0.1}
     optimizer = torch.optim.AdamW(eager.parameters(), foreach=False, **settings)
     with _one_at_a_time:
         recorded = record_training_step(model, batch, {}, optimizer=AdamW(**settings))
@@ -71,8 +71,9 @@ def _compare(make, batch, rtol=1e-5, atol=1e-4):
         (loss,) = step([*held_by, *states, counter, *batch])
         torch.testing.assert_close(loss.cpu(), expected.detach().cpu(), rtol=rtol, atol=rtol)
     for (name, parameter), value in zip(eager.named_parameters(), held_by, strict=True):
-        actual, wanted = value.cpu(), parameter.detach().to_local().cpu()
-        torch.testing.assert_close(actual, wanted, rtol=rtol, atol=atol, msg=lambda m: name + m)
+        wanted = parameter.detach().to_local().cpu()
+        message = f"{name}: {{}}".format
+        torch.testing.assert_close(value.cpu(), wanted, rtol=rtol, atol=atol, msg=message)
     return recorded
 
 
@@ -94,9 +95,7 @@ def fsdp():
     # 6 parameters a block are gathered again for the backward pass, the root's 2 are not.
     gathers = sum("all_gather" in target for target in _targets(recorded))
     assert gathers > 20, gathers
-    kept = _compare(
-        lambda: _sharded(mesh, reshard_after_forward=False), _batch(dist.get_rank())
-    )
+    kept = _compare(lambda: _sharded(mesh, reshard_after_forward=False), _batch(dist.get_rank()))
     assert sum("all_gather" in target for target in _targets(kept)) == 20
 
 

@@ -2,9 +2,11 @@
 
 import datetime
 import os
+import time
 
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
 from ranks import check
 from ranks import main as run
 
@@ -75,5 +77,25 @@ def by_way_of_the_host():
     assert x.tolist() == [3.0] * 2
 
 
+@check
+def a_rank_that_does_not_come_to_a_program():
+    os.environ.pop("TORCH_TPU_TRANSPORT", None)
+
+    @torch.compile(fullgraph=True)
+    def f(x):
+        return x.add_(functional.all_reduce(x, "sum", dist.group.WORLD))
+
+    x = torch.ones(4, device="tpu")
+    f(x)
+    assert x.tolist() == [4.0] * 4
+    if dist.get_rank() != 1:
+        fails(lambda: f(x), "compiled timed out", "rank 1 did not call it")
+        # What it was to be written to is there.
+        assert x.tolist() == [4.0] * 4
+        fails(lambda: f(x), "timed out")
+    else:
+        time.sleep(20)  # the others wait for 15
+
+
 def main(**options):
-    run(**options)
+    run(timeout=datetime.timedelta(seconds=15), **options)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from torchrun import SCRIPTS
+from torchrun import SCRIPTS, torchrun
 
 
 def threads(ranks: int, script: str, *checks: str) -> None:
@@ -40,6 +40,18 @@ def test_sharded():
 def test_training_steps(ranks):
     threads(ranks, "sharded", "fsdp2", "hsdp")
     threads(ranks, "tensor_data_parallel")
+
+
+def test_graphs():
+    threads(4, "compiled")
+
+
+def test_graphs_where_programs_do_not_reach_other_ranks():
+    torchrun("compiled.py", 2)
+
+
+def test_recorded_steps():
+    threads(4, "recorded")
 
 
 def test_faults():

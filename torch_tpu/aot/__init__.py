@@ -24,7 +24,7 @@ _WHERE = {
     "load": "program",
     "lower": "plan",
     "resolve_topology": "topology",
-    "world": "world",
+    "world": "ranks",
 }
 
 __all__ = list(_WHERE)

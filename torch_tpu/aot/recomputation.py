@@ -2,7 +2,8 @@
 
 In one program for a whole training step the forward pass and its repetition in the backward pass
 are the same expressions, and the compiler merges those: everything would be kept in memory after
-all. So the repetition is made to depend on the gradient that arrives where it is needed.
+all. So the repetition is made to depend on the gradient that arrives where it is needed. The same
+is done to what FSDP gathers twice.
 """
 
 from collections.abc import Container, Hashable, Sequence
@@ -10,6 +11,8 @@ from collections.abc import Container, Hashable, Sequence
 import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
+
+from torch_tpu.compile.collectives import calls_in, is_collective
 
 _aten = torch.ops.aten
 _IDENTITIES = {_aten.detach.default, _aten.alias.default}
@@ -89,7 +92,7 @@ def keep_recomputation(module: GraphModule, weights: Container[int]) -> int:
     numbers = _number(nodes)
     computed = {numbers[n] for n in nodes[:start] if n.op == "call_function"}
     again = [n for n in nodes[start:] if n.op == "call_function" and numbers[n] in computed]
-    if not any(n.target in _PRODUCTS for n in again):
+    if not any(n.target in _PRODUCTS or is_collective(n) for n in again):
         return 0
     repeated = set(again)
     given = {n for i, n in enumerate(_placeholders(nodes)) if i in weights}
@@ -100,6 +103,7 @@ def keep_recomputation(module: GraphModule, weights: Container[int]) -> int:
     forward = set(nodes[:start])
     tied: dict[Node, Node] = {}
     gradient: Node | None = None
+    points: list[Node] = []  # gradients that were there when something was gathered again
     for node in nodes[start:]:
         if node not in repeated:
             if _is_float(node) and not _is_view(node):
@@ -113,14 +117,21 @@ def keep_recomputation(module: GraphModule, weights: Container[int]) -> int:
                 f"{node.target} is computed again by activation checkpointing and would draw other "
                 "random numbers: set dropout to 0"
             )
+        if gradient is None:
+            continue
+        gathers = bool(calls_in([node]))
+        if gathers and gradient not in points:
+            points.append(gradient)
+        # What is gathered for one operator may travel while the one before it is computed.
+        known = points[-2] if gathers and len(points) > 1 else gradient
         for source in node.all_input_nodes:
-            if gradient is None or source not in forward or not _is_float(source):
+            if not _is_float(source):
                 continue
-            if source in given:
+            if not gathers and (source not in forward or source in given):
                 continue
             if source not in tied:
                 with module.graph.inserting_before(node):
-                    tied[source] = module.graph.call_function(after, (source, gradient))
+                    tied[source] = module.graph.call_function(after, (source, known))
                 tied[source].meta.update(source.meta)
             node.replace_input_with(source, tied[source])
     module.recompile()
