@@ -88,7 +88,9 @@ def _plan(a: argparse.Namespace) -> int:
     import torch
 
     from .model_source import Call, find_model
+    from .parallel import distribute
     from .plan import compile
+    from .ranks import world
     from .table import renderable
 
     console = Console(stderr=True)
@@ -103,12 +105,19 @@ def _plan(a: argparse.Namespace) -> int:
         train=a.train,
         cache=a.cache if a.decode else None,
         checkpointing=a.checkpointing,
+        tensor_parallel=a.tp,
     )
     try:
         resolve_topology(a.topology)
         source = find_model(a.model, call)
         quiet = a.quiet or not console.is_terminal
-        with nullcontext() if quiet else console.status(f"planning for {a.topology}"):
+        ranks = a.fsdp * a.tp
+        with (
+            nullcontext() if quiet else console.status(f"planning for {a.topology}"),
+            nullcontext() if ranks == 1 else world(a.topology, ranks),
+        ):
+            if ranks > 1:
+                distribute(source, fsdp=a.fsdp, tp=a.tp)
             program = compile(
                 source.model,
                 source.args,
@@ -139,8 +148,9 @@ def _add_plan(commands) -> None:
     p = commands.add_parser(
         "plan",
         help="what a model needs on a chip and what limits it there",
-        description="Compiles a model for one chip without its weights. Exits with 1 if it does "
-        "not fit or does not compile, with 2 if it could not be tried.",
+        description="Compiles a model for one chip, or as the part of one rank of several, without "
+        "its weights. Exits with 1 if it does not fit or does not compile, with 2 if it could not "
+        "be tried.",
     )
     p.add_argument(
         "model",
@@ -157,6 +167,8 @@ def _add_plan(commands) -> None:
     kind.add_argument("--decode", action="store_true", help="one token with a static cache")
     p.add_argument("--cache", type=int, default=2048, help="tokens in the cache (default: 2048)")
     p.add_argument("--checkpointing", action="store_true", help="activation checkpointing")
+    p.add_argument("--fsdp", type=int, default=1, metavar="N", help="shard weights over N ranks")
+    p.add_argument("--tp", type=int, default=1, metavar="N", help="tensor parallelism of N ranks")
     p.add_argument("--timeout", type=float, default=600.0, help="seconds for the compiler")
     p.add_argument("--json", action="store_true", help="the report as JSON on stdout")
     p.add_argument("--html", metavar="FILE", help="the report as a page, memory over time in it")

@@ -20,6 +20,7 @@ class Call:
     train: bool = False
     cache: int | None = None  # tokens in a static cache: one token is decoded
     checkpointing: bool = False
+    tensor_parallel: int = 1  # ranks that a cache's heads are divided among
 
 
 @dataclasses.dataclass
@@ -52,6 +53,7 @@ def _static_cache(config, call: Call):
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     cache = StaticCache(text, max_cache_len=call.cache)
+    heads //= call.tensor_parallel
     cache.early_initialization(call.batch, heads, width, call.dtype, torch.device("meta"))
     return cache
 
