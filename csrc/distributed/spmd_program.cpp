@@ -60,8 +60,9 @@ Value Moved(Value x, Move move) {
 }
 
 // What is added up: float32 for all that is narrower, and integers so wide that a mean's sum does
-// not overflow.
-DType SumType(DType dtype, Op op) {
+// not overflow. Between TPUs bfloat16 travels as it is, like between GPUs.
+DType SumType(DType dtype, Op op, Platform platform) {
+  if (dtype == DType::kBF16 && platform == Platform::kTpu) return dtype;
   if (IsComplex(dtype) || dtype == DType::kF64) return dtype;
   if (IsFloat(dtype)) return DType::kF32;
   const bool is_unsigned = dtype == DType::kU32 || dtype == DType::kU64;
@@ -74,7 +75,7 @@ bool IsSum(Op op) { return op == Op::SUM || op == Op::AVG || op == Op::PREMUL_SU
 // `add` is a collective that sums arrays of real numbers.
 template <class Add>
 Value Summed(Value x, Op op, int size, Add add) {
-  const DType dtype = x.dtype(), wide = SumType(dtype, op);
+  const DType dtype = x.dtype(), wide = SumType(dtype, op, x.builder().platform());
   x = Convert(x, wide);
   Value sum = IsComplex(wide) ? FromParts(add(Parts(x))) : add(x);
   if (op == Op::AVG) sum = Divide(sum, ConstantLike(sum, size));

@@ -29,8 +29,8 @@ struct SpmdProgram {
   // Elements of a result for the input that is set.
   int64_t ResultElements() const;
   // The result for `x`, in a program of which the group is one of `groups`: all of them do the
-  // same. Reductions of half precision add in float32; whatever is only moved arrives bit for bit.
-  // Maxima and minima propagate NaN.
+  // same. Sums of half precision are made in float32, but for bfloat16 on TPUs. Whatever is only
+  // moved arrives bit for bit. Maxima and minima propagate NaN.
   stablehlo::Value Lower(stablehlo::Value x, const stablehlo::Groups& groups) const;
   // A program of this group alone, as StableHLO text.
   std::string Module(stablehlo::Platform platform) const;

@@ -1,6 +1,7 @@
 """Models traced without their weights and compiled for a TPU: `aot.compile` and `plan`."""
 
 import json
+import math
 import os
 import resource
 import subprocess
@@ -250,6 +251,32 @@ def test_plan_of_a_training_step(tiny):
     assert {v["shape"][1] for v in report["inputs"] if v["name"] == "input_ids"} == {32}
 
 
+def test_plan_of_a_rank_that_has_a_shard(tiny):
+    alone, sharded = (
+        json.loads(plan(tiny, "--train", "--seq", "32", "--json", *more).stdout)
+        for more in ((), ("--fsdp", "4", "--topology", "v5e:2x2"))
+    )
+    assert (sharded["status"], sharded["devices"]) == ("ok", 4)
+    whole, part = (
+        sum(math.prod(v["shape"]) for v in r["inputs"] if v["role"] == "parameter")
+        for r in (alone, sharded)
+    )
+    assert part == whole / 4
+    # Weights are gathered once or twice and gradients scattered, in bfloat16; three quarters of each
+    # come from others.
+    assert 1.5 * 2 * whole <= sharded["exchanged_bytes"] < 2.5 * 2 * whole
+    assert alone["exchanged_bytes"] == 0
+
+
+def test_plan_of_a_decode_step_of_several_ranks(tiny):
+    done = plan(tiny, "--decode", "--cache", "64", "--tp", "2", "--topology", "v5e:2x2", "--json")
+    report = json.loads(done.stdout)
+    assert (report["status"], report["devices"]) == ("ok", 2), done.stderr
+    inputs = {v["name"]: v["shape"] for v in report["inputs"]}
+    assert inputs["past_key_values.layers.1.keys"] == [1, 1, 64, 16]
+    assert report["exchanged_bytes"] > 0
+
+
 def test_plan_of_a_function(tmp_path):
     (tmp_path / "here.py").write_text(
         "import torch\n"
@@ -272,12 +299,19 @@ def test_plan_of_a_function(tmp_path):
         (["json:absent"], "json has no absent"),
         (["json:JSONDecoder"], "has to return (model, args, kwargs)"),
         (["no_such_module:f"], "No module named 'no_such_module'"),
+        (["{config}", "--fsdp", "4"], "4 ranks on v5e:1x1, which has 1 devices"),
+        (["{config}", "--tp", "0"], "0 ranks"),
+        (["{config}", "--topology", "v5e:2x2", "--tp", "4"], "cannot be divided among 4 ranks"),
+        (["{bert}", "--topology", "v5e:2x2", "--tp", "2"], "has no plan for tensor parallelism"),
     ],
 )
 def test_plan_refuses(tiny, tmp_path, arguments, message):
     broken = tmp_path / "broken.json"
     broken.write_text("{")
-    done = plan(*(a.format(config=tiny, broken=broken) for a in arguments))
+    bert = tmp_path / "bert.json"
+    bert.write_text(json.dumps({"model_type": "bert", "architectures": ["BertModel"]}))
+    files = {"config": tiny, "broken": broken, "bert": bert}
+    done = plan(*(a.format(**files) for a in arguments))
     assert done.returncode == 2
     assert message in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr

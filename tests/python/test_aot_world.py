@@ -209,6 +209,27 @@ def test_device_count(topology, devices):
     assert device_count(topology) == devices
 
 
+def test_bytes_from_other_devices():
+    from torch_tpu import _C
+    from torch_tpu.aot.exchange import exchanged_bytes, partitions
+
+    def module(call: str, dtype: str = "float32") -> str:
+        return _C.collective_module(call, "SUM", dtype, [8, 16], 4)
+
+    size = 8 * 16 * 4
+    assert partitions(module("all_reduce")) == 4
+    assert exchanged_bytes(module("all_reduce")) == 2 * size * 3 / 4
+    assert exchanged_bytes(module("all_reduce", "bfloat16")) == size * 3 / 4
+    assert exchanged_bytes(module("all_gather")) == 4 * size * 3 / 4
+    assert exchanged_bytes(module("reduce_scatter")) == size * 3 / 4
+    assert exchanged_bytes(module("all_to_all")) == size * 3 / 4
+
+
+def test_more_ranks_than_devices():
+    with pytest.raises(ValueError, match="5 ranks on v5e:2x2, which has 4 devices"):
+        aot.world("v5e:2x2", ranks=5).__enter__()
+
+
 def test_a_topology_that_does_not_exist():
     with pytest.raises(ValueError, match="expected a generation"), aot.world("v9:2x2"):
         pass

@@ -116,7 +116,7 @@ def _plan(a: argparse.Namespace) -> int:
             nullcontext() if quiet else console.status(f"planning for {a.topology}"),
             nullcontext() if ranks == 1 else world(a.topology, ranks),
         ):
-            if ranks > 1:
+            if ranks != 1:
                 distribute(source, fsdp=a.fsdp, tp=a.tp)
             program = compile(
                 source.model,

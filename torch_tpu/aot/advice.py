@@ -37,7 +37,7 @@ def advise(report: PlanReport) -> list[str]:
         advice.append(
             f"The arguments alone are {format_bytes(arguments)}{roles}, the device has "
             f"{format_bytes(hbm)}: shard them over at least {chips} chips (FSDP or tensor "
-            "parallelism)"
+            f"parallelism: plan --fsdp {chips} or --tp {chips})"
             + (
                 ", or train fewer parameters (LoRA)."
                 if training

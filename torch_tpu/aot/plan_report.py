@@ -73,6 +73,7 @@ class PlanReport:
     status: Status
     message: str = ""  # the compiler's, unless ok
     compiler: str = ""
+    devices: int = 1  # that run it together
     # Memory. Known also for a program that does not fit.
     hbm_bytes: int | None = None  # what a program may use
     argument_bytes: int | None = None
@@ -90,6 +91,7 @@ class PlanReport:
     flops: float | None = None
     bytes_accessed: float | None = None  # the compiler's count: by instructions, in all memories
     hbm_traffic: int | None = None  # bytes moved to and from high-bandwidth memory
+    exchanged_bytes: int = 0  # received from other devices, at least
     estimated_cycles: int | None = None  # single instructions added up, copies not among them
     unknown_loops: int = 0  # loops counted once, their trip count being unknown
     # Cost of planning.
@@ -143,20 +145,28 @@ class PlanReport:
 
     @property
     def roofline_seconds(self) -> float | None:
-        """A lower bound from the published rates: operations at the peak rate of bfloat16, or the
-        traffic at the memory's bandwidth, whichever takes longer."""
-        if self.flops is None or self.hbm_traffic is None:
-            return None
-        chip = self.chip
-        return max(self.flops / chip.peak_flops, self.hbm_traffic / chip.hbm_bandwidth)
+        """A lower bound from the published rates: operations at the peak rate of bfloat16, the
+        traffic at the memory's bandwidth, or what comes from other devices at that of all links,
+        whichever takes longest."""
+        return max(self._limits.values(), default=None)
 
     @property
     def bound(self) -> str | None:
-        """What takes longer at the published rates, "compute" or "memory bandwidth"."""
-        intensity = self.arithmetic_intensity
-        if intensity is None:
-            return None
-        return "compute" if intensity >= self.chip.ridge else "memory bandwidth"
+        """What takes longest at the published rates: "compute", "memory bandwidth" or
+        "interconnect"."""
+        return max(self._limits, key=self._limits.get, default=None)
+
+    @property
+    def _limits(self) -> dict[str, float]:
+        """Seconds at the published rates; empty where work is unknown."""
+        if self.flops is None or not self.hbm_traffic:
+            return {}
+        chip = self.chip
+        return {
+            "compute": self.flops / chip.peak_flops,
+            "memory bandwidth": self.hbm_traffic / chip.hbm_bandwidth,
+            "interconnect": self.exchanged_bytes / chip.ici_bandwidth,
+        }
 
     def as_dict(self) -> dict:
         """Fields and derived figures, fit for JSON."""

@@ -15,6 +15,7 @@ from . import hlo, liveness
 from .advice import advise
 from .chips import chip_of
 from .compiler import compile_in_detail
+from .exchange import exchanged_bytes, partitions
 from .plan_report import KEPT_BUFFERS, TIMELINE_POINTS, Buffer, PlanReport, ProgramValue, Timeline
 from .report import Status
 from .topology import resolve_topology
@@ -203,7 +204,8 @@ def compile_text(
     timeout: float = 600.0,
     dump_hlo: str | Path | None = None,
 ) -> CompiledProgram:
-    """Compiles a StableHLO module with libtpu for one device of `topology`; no TPU is needed.
+    """Compiles a StableHLO module with libtpu for `topology`; no TPU is needed. A module of several
+    partitions runs on so many devices of it.
 
     Running out of memory, a compiler that ends itself and one that needs more than `timeout`
     seconds are statuses of the report, whose memory is then as far known as the compiler came.
@@ -222,6 +224,8 @@ def compile_text(
         report = PlanReport(
             program=name,
             topology=topology,
+            devices=partitions(text),
+            exchanged_bytes=exchanged_bytes(text),
             status=Status(answer["status"]),
             message=answer.get("message", ""),
             compiler=" ".join(answer.get("compiler", "").split()),

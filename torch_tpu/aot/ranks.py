@@ -24,14 +24,18 @@ def world(topology: str, ranks: int | None = None) -> Iterator[None]:
     evenly are those of the first, and numbers that PyTorch computes from the rank (where the part
     of a sharded vocabulary begins) are rank 0's. That changes no figure of the report.
 
-    Raises ValueError for a topology that does not exist, RuntimeError if there is a process group.
+    Raises ValueError for a topology that does not exist or has fewer devices, RuntimeError if there
+    is a process group.
     """
     import torch
     import torch.distributed as dist
 
     from torch_tpu import distributed
 
-    size = device_count(topology) if ranks is None else ranks
+    devices = device_count(topology)
+    size = devices if ranks is None else ranks
+    if not 1 <= size <= devices:
+        raise ValueError(f"{size} ranks on {topology}, which has {devices} devices")
     if dist.is_initialized():
         raise RuntimeError("torch.tpu.aot.world: this process is in a process group already")
     torch.tpu.init()  # a mesh asks whether there is a device

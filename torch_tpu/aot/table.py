@@ -77,6 +77,18 @@ def figures(report: PlanReport) -> list[tuple[str, str, str]]:
                 format_number(report.arithmetic_intensity),
                 f"operations a byte; {chip.generation} is balanced at {chip.ridge:.0f}",
             ),
+            *(
+                [
+                    (
+                        "from other devices",
+                        format_bytes(report.exchanged_bytes),
+                        f"at least, to each of {report.devices}; "
+                        f"{chip.ici_bandwidth / 1e9:.0f} GB/s over all links",
+                    )
+                ]
+                if report.devices > 1
+                else []
+            ),
             ("bound by", report.bound or "-", ""),
             (
                 "at the published rates",

@@ -14,6 +14,7 @@ import threading
 import time
 from pathlib import Path
 
+from .exchange import partitions
 from .hlo import UNKNOWN_CYCLES
 
 
@@ -25,12 +26,6 @@ def estimated_cycles(optimized: bytes) -> int | None:
     return sum(known) if known else None
 
 
-def _partitions(text: str) -> int:
-    """On how many devices at once a module runs."""
-    found = re.match(r"module @\S+ attributes \{mhlo.num_partitions = (\d+)", text)
-    return int(found[1]) if found else 1
-
-
 def compile_one(topology, text: str, dump: str | None, executable: str | None) -> dict:
     """Compiles `text`. The compiler's listings go into the directory `dump`, the program into the
     file `executable`."""
@@ -39,7 +34,7 @@ def compile_one(topology, text: str, dump: str | None, executable: str | None) -
     overrides = [("xla_dump_to", dump), ("xla_dump_hlo_as_text", True)] if dump else []
     start = time.monotonic()
     try:
-        program = topology.compile(text, overrides, _partitions(text))
+        program = topology.compile(text, overrides, partitions(text))
     except torch.OutOfMemoryError as error:
         return {"status": "out of memory", "message": str(error)}
     except Exception as error:
