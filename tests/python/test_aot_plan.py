@@ -262,8 +262,8 @@ def test_plan_of_a_rank_that_has_a_shard(tiny):
         for r in (alone, sharded)
     )
     assert part == whole / 4
-    # Weights are gathered once or twice and gradients scattered, in bfloat16; three quarters of each
-    # come from others.
+    # Weights are gathered once or twice and gradients scattered, in bfloat16; three quarters of
+    # each come from others.
     assert 1.5 * 2 * whole <= sharded["exchanged_bytes"] < 2.5 * 2 * whole
     assert alone["exchanged_bytes"] == 0
 
