@@ -5,6 +5,7 @@ libtpu may end its process instead of reporting an error, so it lives in one of 
 the first argument, because libtpu writes to stdout and stderr.
 """
 
+import ctypes
 import json
 import os
 import re
@@ -51,6 +52,7 @@ def compile_one(topology, text: str, dump: str | None, executable: str | None) -
             result[field] = costs[name]
     result["estimated_cycles"] = estimated_cycles(program.optimized()[1])
     if executable:
+        ctypes.CDLL(None).malloc_trim(0)  # what compiling has left
         Path(executable).write_bytes(program.serialize())
     return result
 
