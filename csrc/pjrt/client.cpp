@@ -47,7 +47,8 @@ std::optional<MemoryStats> Device::memory_stats() const {
 }
 
 std::shared_ptr<Client> Client::Create(std::shared_ptr<const Plugin> plugin,
-                                       const ClientOptions& options) {
+                                       const ClientOptions& options,
+                                       std::shared_ptr<KeyValueStore> store) {
   const PJRT_Api* api = plugin->api();
   const std::vector<PJRT_NamedValue> values = ToPjrt(options);
   auto client = std::shared_ptr<Client>(new Client);
@@ -56,6 +57,8 @@ std::shared_ptr<Client> Client::Create(std::shared_ptr<const Plugin> plugin,
     TORCH_TPU_PJRT_ARGS(PJRT_Client_Create_Args, args);
     args.create_options = values.data();
     args.num_options = values.size();
+    if (store != nullptr) SetKeyValueStore(args, *store);
+    client->store_ = std::move(store);
     plugin->Check(api->PJRT_Client_Create(&args));
     client->client_ = args.client;
   }

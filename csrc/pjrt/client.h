@@ -13,6 +13,7 @@
 #include "pjrt/buffer.h"
 #include "pjrt/compile_options.h"
 #include "pjrt/executable.h"
+#include "pjrt/key_value_store.h"
 #include "pjrt/named_values.h"
 #include "pjrt/plugin.h"
 
@@ -51,8 +52,10 @@ class Device {
 // many.
 class Client : public std::enable_shared_from_this<Client> {
  public:
+  // `store` is for clients whose devices are those of several processes.
   static std::shared_ptr<Client> Create(std::shared_ptr<const Plugin> plugin,
-                                        const ClientOptions& options = {});
+                                        const ClientOptions& options = {},
+                                        std::shared_ptr<KeyValueStore> store = nullptr);
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
@@ -82,6 +85,7 @@ class Client : public std::enable_shared_from_this<Client> {
                 const Device& device, PJRT_HostBufferSemantics semantics, Event* done) const;
 
   std::shared_ptr<const Plugin> plugin_;
+  std::shared_ptr<KeyValueStore> store_;
   PJRT_Client* client_ = nullptr;
   std::string platform_name_, platform_version_;
   std::vector<Device> devices_;

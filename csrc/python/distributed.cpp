@@ -7,9 +7,11 @@
 #include <map>
 
 #include "aten/errors.h"
+#include "distributed/client_store.h"
 #include "distributed/process_group.h"
 #include "distributed/spmd_program.h"
 #include "lowering/call.h"
+#include "trace/runtime.h"
 #include "trace/together.h"
 
 namespace torch_tpu::python {
@@ -65,6 +67,17 @@ void BindDistributed(py::module_& m) {
         py::arg("dtype"), py::arg("shape"), py::arg("ranks"));
   py::module::import("torch._C._distributed_c10d");
   using Store = c10::intrusive_ptr<c10d::Store>;
+  using distributed::ClientStore;
+  py::class_<ClientStore, std::shared_ptr<ClientStore>>(m, "ClientStore")
+      .def(py::init<Store>())
+      .def("get", &ClientStore::Get, py::call_guard<py::gil_scoped_release>())
+      .def("try_get", &ClientStore::TryGet, py::call_guard<py::gil_scoped_release>())
+      .def("put", &ClientStore::Put, py::call_guard<py::gil_scoped_release>());
+  // For the client, which must not exist yet.
+  m.def("set_client_store", [](std::shared_ptr<ClientStore> store) {
+    TORCH_CHECK(!trace::Runtime::Get().started(), "the device has been used already");
+    trace::Runtime::Get().SetStore(std::move(store));
+  });
   using Options = c10::intrusive_ptr<GroupOptions>;
   py::class_<GroupOptions, c10d::Backend::Options, Options>(m, "GroupOptions")
       .def("__deepcopy__", [](const GroupOptions& self, const py::object&) {

@@ -25,6 +25,11 @@ void Runtime::Configure(std::optional<std::string> cpu_plugin, std::optional<std
   libtpu_ = std::move(libtpu);
 }
 
+void Runtime::SetStore(std::shared_ptr<pjrt::KeyValueStore> store) {
+  std::lock_guard guard(mutex_);
+  store_ = std::move(store);
+}
+
 pjrt::PluginChoice Runtime::Choice() const { return pjrt::ChoosePlugin(libtpu_, cpu_plugin_); }
 
 int Runtime::RequestedDevices() const {
@@ -82,10 +87,10 @@ void Runtime::Start() {
   }
   std::shared_ptr<pjrt::Client> client;
   try {
-    client = pjrt::Client::Create(plugin, options);
+    client = pjrt::Client::Create(plugin, options, store_);
   } catch (const pjrt::Error& error) {
     if (error.code() != pjrt::Code::kInvalidArgument || options.empty()) throw;
-    client = pjrt::Client::Create(plugin, {});
+    client = pjrt::Client::Create(plugin, {}, store_);
   }
   if (quiet) unsetenv("TF_CPP_MIN_LOG_LEVEL");
   if (threads_set) unsetenv("NPROC");

@@ -28,6 +28,9 @@ class Runtime {
   // Where the Python package found the plugins; before first use.
   void Configure(std::optional<std::string> cpu_plugin, std::optional<std::string> libtpu);
 
+  // What processes with one client use to find one another; before first use.
+  void SetStore(std::shared_ptr<pjrt::KeyValueStore> store);
+
   // Number of devices. Does not start the client where the answer is known without (XLA:CPU).
   // 0 if no client can be started.
   int DeviceCount() noexcept;
@@ -81,6 +84,7 @@ class Runtime {
   std::atomic<bool> ready_{false};
   pid_t started_in_ = 0;
   std::optional<std::string> cpu_plugin_, libtpu_;
+  std::shared_ptr<pjrt::KeyValueStore> store_;
   std::shared_ptr<pjrt::Client> client_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::set<std::string> refused_options_;

@@ -1,5 +1,6 @@
 """What a TPU process is told before its client is created. Nothing here needs a TPU."""
 
+import datetime
 import pathlib
 import re
 import warnings
@@ -8,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch.distributed as dist
 
+from torch_tpu import _C
 from torch_tpu.distributed import presence
 from torch_tpu.distributed.bootstrap import (
     Ranks,
@@ -287,6 +289,38 @@ def test_prepare_on_a_tpu(tmp_path):
     with pytest.warns(UserWarning, match="1, 2, 4 or 8 fit"):
         prepare(environ, root)
     assert environ == before
+
+
+def test_the_client_finds_other_processes_by_the_store_of_torchrun(tmp_path, monkeypatch):
+    server = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    given = []
+    monkeypatch.setattr(_C, "set_client_store", given.append)
+    environ = ONE_HOST | {
+        "TORCH_TPU_PLUGIN": "/libtpu.so",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "2",
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": str(server.port),
+    }
+    prepare(environ, machine(tmp_path))
+    (store,) = given
+    store.put("address", "here:1")
+
+    def keys(restart: str) -> dist.Store:
+        start = environ | {"TORCHELASTIC_RESTART_COUNT": restart}
+        return dist.PrefixStore("client/", agent_store(start))
+
+    assert keys("2").get("address") == b"here:1"
+    assert not keys("3").check(["address"])  # each start of the ranks has its own
+
+
+def test_a_store_of_the_client():
+    store = _C.ClientStore(dist.HashStore())
+    assert store.try_get("key") is None
+    store.put("key", "value")
+    assert store.get("key", datetime.timedelta(seconds=1)) == store.try_get("key") == "value"
+    with pytest.raises(RuntimeError, match="no rank has put other"):
+        store.get("other", datetime.timedelta(milliseconds=20))
 
 
 @pytest.mark.parametrize(

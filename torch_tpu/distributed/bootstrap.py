@@ -35,6 +35,7 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
 import torch.distributed as dist
 
+from torch_tpu import _C
 from torch_tpu.aot.topology import GENERATIONS, resolve_topology
 
 from .hosts import agent_store, exchange, own_address
@@ -276,8 +277,18 @@ def _ask_hosts(environ: Mapping[str, str], ranks: Ranks) -> list[str]:
     return exchange(store, own_address(environ["MASTER_ADDR"]), ranks.node_rank, ranks.nodes)
 
 
+def _share_store(environ: Mapping[str, str]) -> None:
+    """Lets the client of a job of several processes use torchrun's store."""
+    if environ.get("WORLD_SIZE", "1") == "1":
+        return
+    store = agent_store(environ)
+    if store is not None:
+        _C.set_client_store(_C.ClientStore(dist.PrefixStore("client/", store)))
+
+
 def prepare(environ: MutableMapping[str, str] = os.environ, root: str = "/") -> None:
-    """Sets in `environ` what libtpu needs, if torchrun started this process and libtpu is the
+    """Sets in `environ` what libtpu needs, and gives its client torchrun's store to find the other
+    processes by, if torchrun started this process and libtpu is the
     plugin that will be loaded. Warns if the ranks do not fit the chips, or hosts do not answer: a
     program that never uses the device may go on. `root` is where /sys and /dev are looked for."""
     if "LOCAL_RANK" not in environ or not libtpu_chosen(environ, root):
@@ -286,5 +297,6 @@ def prepare(environ: MutableMapping[str, str] = os.environ, root: str = "/") -> 
         several = environ.get("WORLD_SIZE") != environ.get("LOCAL_WORLD_SIZE")
         here = slice_of(environ, ask=several)
         environ.update(environment_from(environ, here, lambda ranks: _ask_hosts(environ, ranks)))
+        _share_store(environ)
     except (ValueError, OSError, dist.DistError) as error:
         warnings.warn(f"the TPU is not set up for these ranks: {error}", stacklevel=2)
