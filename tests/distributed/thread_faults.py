@@ -94,8 +94,8 @@ def a_rank_that_does_not_come_to_a_program():
         assert x.tolist() == [4.0] * 4
         fails(lambda: f(x), "timed out")
     else:
-        time.sleep(20)  # the others wait for 15
+        time.sleep(14)  # the others wait for 10
 
 
 def main(**options):
-    run(timeout=datetime.timedelta(seconds=15), **options)
+    run(timeout=datetime.timedelta(seconds=10), **options)
