@@ -6,7 +6,7 @@ import time
 
 import torch
 import torch.distributed as dist
-from ranks import check, held, main, same
+from ranks import check, held, main, same, say
 
 
 def everyones_errors(call, timeout=60):
@@ -27,7 +27,7 @@ def everyones_errors(call, timeout=60):
         assert seconds < 40, out
         assert again is not None and again[0] == "DistBackendError", out
     if rank == 0:
-        print(out[1][0], flush=True)
+        say(out[1][0])
     return [error for error, _, _ in out]
 
 

@@ -7,12 +7,12 @@ import os
 import signal
 import sys
 
-import ranks  # noqa: F401  (filters of warnings)
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.nn.functional as F
 from problem import batch, mine, net
+from ranks import say
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -60,7 +60,7 @@ def main(path, disturbed):
         dcp.save(state, checkpoint_id=os.path.join(path, str(step)))
     dist.barrier()
     if rank == 0:
-        print("trained", json.dumps([attempt, first, losses]), flush=True)
+        say("trained", json.dumps([attempt, first, losses]))
     dist.destroy_process_group()
 
 

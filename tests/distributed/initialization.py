@@ -5,7 +5,7 @@ import sys
 import ranks  # noqa: F401  (filters of warnings)
 import torch
 import torch.distributed as dist
-from ranks import held, same
+from ranks import held, same, say
 from torch.distributed.device_mesh import init_device_mesh
 
 
@@ -51,7 +51,7 @@ def main(kind):
         dist.init_process_group("tpu_dist")
         sum_of(None, everyone)
         dist.destroy_process_group()
-    print("passed", flush=True)
+    say("passed")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What the scripts here share. torchrun runs each on every rank; see tests/python/torchrun.py."""
 
+import os
 import sys
 import traceback
 import warnings
@@ -36,6 +37,11 @@ def selected(function) -> bool:
     return len(sys.argv) < 2 or function.__name__ in sys.argv[1:]
 
 
+def say(*words: object) -> None:
+    """Prints a line at once: `print` writes word by word, and other ranks' lines come between."""
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())
+
+
 def main(**options) -> None:
     """Runs the checks (those named on the command line, if any are). The first failure ends it."""
     dist.init_process_group(**options)
@@ -50,7 +56,7 @@ def main(**options) -> None:
             # Not by way of destroying the group: the others are still in it.
             sys.exit(1)
         if dist.get_rank() == 0:
-            print("passed", function.__name__, flush=True)
+            say("passed", function.__name__)
     dist.barrier()
     dist.destroy_process_group()
 

@@ -13,6 +13,7 @@ import sys
 import reads
 import torch
 import torch.distributed as dist
+from ranks import say
 from torch.distributed.tensor import DTensor
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples" / "distributed"
@@ -36,7 +37,7 @@ def compare(model, plan: str, found: dict, expected: dict) -> None:
     assert plan != "auto" or found["peak"] < 0.5 * expected["peak"], (found, expected)
     if dist.get_rank() == 0:
         memory, read = (found[x] / expected[x] for x in ("peak", "read"))
-        print(f"32 tokens identical; {memory:.3f} of the memory, {read:.3f} of the reads")
+        say(f"32 tokens identical; {memory:.3f} of the memory, {read:.3f} of the reads")
 
 
 def main() -> None:
