@@ -215,3 +215,26 @@ def test_training_written_for_the_tpu_computes_the_scores_anew():
     found = torch.tpu.export.load(text)(*ours)
     for got, wanted in zip(found, step(*inputs), strict=True):
         torch.testing.assert_close(got.cpu().reshape(wanted.shape), wanted)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"is_causal": True}, {"attn_mask": torch.randn(2, 1, 16, 20)}]
+)
+def test_what_is_written_for_the_tpu_computes_the_same(options):
+    """Its program, run here: the TPU has a form of its own."""
+    from torch_tpu import _C, aot
+
+    class Attention(torch.nn.Module):
+        def forward(self, query, key, value, **options):
+            return F.scaled_dot_product_attention(query, key, value, enable_gqa=True, **options)
+
+    args = torch.randn(2, 8, 16, 32), torch.randn(2, 2, 20, 32), torch.randn(2, 2, 20, 24)
+    lowered = aot.lower(Attention(), args, options)
+    tensors = dict(zip(("query", "key", "value"), args, strict=True)) | options
+    inputs, outputs = (
+        [(getattr(torch, v.dtype), v.shape) for v in values]
+        for values in (lowered.inputs, lowered.outputs)
+    )
+    program = _C.LoadedProgram("attention", lowered.text, inputs, outputs)
+    (result,) = program.run(0, [tensors[v.name].to("tpu") for v in lowered.inputs])
+    torch.testing.assert_close(result.cpu(), Attention()(*args, **options), rtol=1e-5, atol=1e-6)
