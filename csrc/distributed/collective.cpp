@@ -75,4 +75,10 @@ std::string Collective::Describe() const {
   return text + ')';
 }
 
+int64_t Count(const std::vector<at::Tensor>& tensors) {
+  int64_t count = 0;
+  for (const at::Tensor& tensor : tensors) count += tensor.numel();
+  return count;
+}
+
 }  // namespace torch_tpu::distributed

@@ -46,5 +46,7 @@ const char* CallName(c10d::OpType type);
 // "float32[4, 8]"
 std::string DescribeArray(c10::ScalarType dtype, const std::string& shapes);
 std::string ShapeOf(const at::Tensor& tensor);
+// Elements of all of them.
+int64_t Count(const std::vector<at::Tensor>& tensors);
 
 }  // namespace torch_tpu::distributed

@@ -13,8 +13,7 @@ void DescribedTransport::Run(Collective collective, c10::intrusive_ptr<TpuWork> 
   for (const Part& part : collective.parts) {
     if (part.inputs.empty() || part.outputs.empty()) continue;
     at::Tensor have = Joined(part.inputs).reshape(-1);
-    int64_t wanted = 0;
-    for (const at::Tensor& output : part.outputs) wanted += output.numel();
+    const int64_t wanted = Count(part.outputs);
     if (wanted == have.numel() * size_) {
       have = have.repeat({size_});
     } else if (wanted * size_ == have.numel()) {

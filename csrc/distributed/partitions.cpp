@@ -23,17 +23,16 @@ const Loaded& Load(const SpmdProgram& program, const std::vector<int>& device_id
   for (int id : device_ids) signature.Add(static_cast<uint64_t>(id));
   return cache->FindOrMake(signature, [&] {
     trace::Runtime& runtime = trace::Runtime::Get();
-    return Loaded(runtime
-                      .Compile(program.Module(runtime.platform()),
-                               trace::Runtime::ProgramSize::kGraph, device_ids)
-                      .executable);
+    auto executable = runtime
+                          .Compile(program.Module(runtime.platform()),
+                                   trace::Runtime::ProgramSize::kGraph, device_ids)
+                          .executable;
+    std::vector<int> ids = executable->device_ids();
+    return Loaded{std::move(executable), std::move(ids)};
   });
 }
 
 }  // namespace
-
-Loaded::Loaded(std::shared_ptr<const pjrt::Executable> executable)
-    : executable(std::move(executable)), device_ids(this->executable->device_ids()) {}
 
 std::vector<Values> RunPartitions(const Loaded& program, const std::vector<trace::Device*>& devices,
                                   const std::vector<Values>& arguments,

@@ -14,9 +14,8 @@ using Values = std::vector<trace::ValuePtr>;
 
 // A program on the devices that it runs on.
 struct Loaded {
-  explicit Loaded(std::shared_ptr<const pjrt::Executable> executable);
   std::shared_ptr<const pjrt::Executable> executable;
-  std::vector<int> device_ids;  // of this process, in the program's order
+  std::vector<int> device_ids;  // of this process: executable->device_ids()
 };
 
 // Runs a program on `devices`, which are those that this process has of its; `arguments` has a list

@@ -48,12 +48,6 @@ const T& Only(const std::vector<T>& list, const char* what) {
   return list[0];
 }
 
-int64_t Count(const std::vector<at::Tensor>& tensors) {
-  int64_t count = 0;
-  for (const at::Tensor& tensor : tensors) count += tensor.numel();
-  return count;
-}
-
 Part MakePart(std::vector<at::Tensor> inputs, std::vector<at::Tensor> outputs,
               const at::Tensor& block) {
   Part part;
@@ -125,27 +119,16 @@ ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank, int 
       described_(described) {
   init();
   if (described) {
-    if (is_world) {
-      World world{.name = "described", .described = true, .timeout = options_->timeout};
-      world.device_ids.resize(size);
-      std::iota(world.device_ids.begin(), world.device_ids.end(), 0);
-      World::SetCurrent(world_ = std::make_shared<World>(std::move(world)));
-    } else {
-      world_ = World::Current();
-    }
+    std::vector<int> ids(size);
+    std::iota(ids.begin(), ids.end(), 0);
+    Enter({.name = "described", .device_ids = std::move(ids), .described = true}, is_world);
     if (size > 1) transport_ = std::make_shared<DescribedTransport>(rank, size);
     return;
   }
   if (size == 1) return;
   if (auto reach = FindReach(*store_, rank, size)) {
-    if (is_world) {
-      World::SetCurrent(world_ = std::make_shared<World>(World{.name = reach->name,
-                                                               .device_ids = reach->device_ids,
-                                                               .one_process = reach->one_process,
-                                                               .timeout = options_->timeout}));
-    } else {
-      world_ = World::Current();
-    }
+    Enter({.name = reach->name, .device_ids = reach->device_ids, .one_process = reach->one_process},
+          is_world);
     transport_ = std::make_shared<XlaTransport>(
         XlaTransport::Group{.name = std::move(reach->name),
                             .rank = rank,
@@ -161,6 +144,15 @@ ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank, int 
   auto host = factory_(c10::make_intrusive<c10d::PrefixStore>("host", store_), rank, size,
                        options_->timeout);
   transport_ = std::make_shared<HostTransport>(std::move(host), store_, std::move(group));
+}
+
+void ProcessGroup::Enter(World own, bool is_world) {
+  if (!is_world) {
+    world_ = World::Current();
+    return;
+  }
+  own.timeout = options_->timeout;
+  World::SetCurrent(world_ = std::make_shared<World>(std::move(own)));
 }
 
 void ProcessGroup::setTimeout(milliseconds timeout) {

@@ -92,6 +92,8 @@ class ProcessGroup final : public c10d::Backend {
   // Makes it a part of the program that this thread records.
   WorkPtr Record(const Collective& collective);
   int GlobalRank(int rank) const;
+  // Takes its place in the world, which is this group's own if it is the default one.
+  void Enter(World own, bool is_world);
   WorkPtr AllReduce(c10d::OpType type, const Tensors& tensors, const c10d::ReduceOp& op,
                     std::chrono::milliseconds timeout);
   WorkPtr AllGatherBase(c10d::OpType type, const Tensors& outputs, const Tensors& inputs,

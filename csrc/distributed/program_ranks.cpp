@@ -6,7 +6,6 @@
 #include <functional>
 #include <future>
 
-#include "aten/errors.h"
 #include "trace/device.h"
 #include "trace/operation.h"
 #include "trace/runtime.h"
@@ -167,15 +166,21 @@ void ProgramRanks::Run(trace::Operation& operation, trace::Device& device,
   types.resize(operation.num_outputs(), trace::Intern({trace::DType::kPred, {}}));
   // What is run is the program of the rank that comes last: it is everybody's.
   const auto together = [&](const std::vector<Values>& all) {
-    std::vector<trace::Device*> devices;
-    if (world_->one_process) {
-      for (int id : device_ids()) devices.push_back(&DeviceOf(id));
-    } else {
-      devices = {&device};
+    auto executable = operation.Executable();
+    {
+      std::lock_guard lock(mutex_);
+      if (devices_.empty()) {
+        device_ids_ = executable->device_ids();
+        if (world_->one_process) {
+          for (int id : device_ids()) devices_.push_back(&DeviceOf(id));
+        } else {
+          devices_ = {&device};
+        }
+      }
     }
     const auto donatable = donate ? operation.donatable() : std::vector<int64_t>();
-    return RunPartitions(Loaded(operation.Executable()), devices, all, types, operation.name(),
-                         donatable);
+    return RunPartitions({std::move(executable), device_ids_}, devices_, all, types,
+                         operation.name(), donatable);
   };
   try {
     Meet(operation.name(), mine, together);

@@ -47,6 +47,10 @@ class ProgramRanks final : public trace::Together {
   std::mutex mutex_;
   std::shared_ptr<Meeting> meeting_;
   bool agreed_ = false;
+  // The devices of this process that the program runs on, in the order of partitions, and their ids
+  // in the executable's; empty before its first run.
+  std::vector<trace::Device*> devices_;
+  std::vector<int> device_ids_;
 };
 
 }  // namespace torch_tpu::distributed

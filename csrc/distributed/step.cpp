@@ -44,12 +44,6 @@ bool GetsResult(const Collective& collective, int rank) {
   return !only_root || rank == collective.root;
 }
 
-int64_t Count(const std::vector<at::Tensor>& tensors) {
-  int64_t count = 0;
-  for (const at::Tensor& tensor : tensors) count += tensor.numel();
-  return count;
-}
-
 }  // namespace
 
 at::Tensor Joined(const std::vector<at::Tensor>& tensors) {

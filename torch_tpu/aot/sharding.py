@@ -57,14 +57,14 @@ class _Gathered(torch.autograd.Function):
     its group do (torch/distributed/fsdp/_fully_shard)."""
 
     @staticmethod
-    def forward(ctx, part: torch.Tensor, parameter: Any, reduce_dtype: torch.dtype | None):
-        ctx.parameter, ctx.reduce_dtype, ctx.dtype = parameter, reduce_dtype, part.dtype
+    def forward(ctx, part: torch.Tensor, parameter: "_Parameter"):
+        ctx.parameter, ctx.dtype = parameter, part.dtype
         return _gather(part, parameter)
 
     @staticmethod
     def backward(ctx, gradient: torch.Tensor):
-        mesh, dim = ctx.parameter.mesh_info, ctx.parameter.fsdp_placement.dim
-        gradient = gradient.to(ctx.reduce_dtype or gradient.dtype)
+        mesh, dim = ctx.parameter.mesh, ctx.parameter.dim
+        gradient = gradient.to(ctx.parameter.reduce_dtype or gradient.dtype)
         group, size = mesh.shard_process_group.group_name, mesh.shard_mesh_size
         short = -gradient.size(dim) % size
         if short:
@@ -75,29 +75,29 @@ class _Gathered(torch.autograd.Function):
         part = _collective("reduce_scatter_tensor", gradient.contiguous(), "avg", size, group)
         if hasattr(mesh, "replicate_process_group"):
             part = _collective("all_reduce", part, "avg", mesh.replicate_process_group.group_name)
-        return part.to(ctx.dtype), None, None
+        return part.to(ctx.dtype), None
 
 
-def _gather(part: torch.Tensor, parameter: Any) -> torch.Tensor:
-    mesh, dim = parameter.mesh_info, parameter.fsdp_placement.dim
-    dtype = parameter.mp_policy_dtype or part.dtype
+def _gather(part: torch.Tensor, parameter: "_Parameter") -> torch.Tensor:
+    mesh, dim = parameter.mesh, parameter.dim
+    dtype = parameter.dtype or part.dtype
     group, size = mesh.shard_process_group.group_name, mesh.shard_mesh_size
     gathered = _collective("all_gather_into_tensor", part.to(dtype).contiguous(), size, group)
     if dim != 0:
         gathered = torch.cat(gathered.chunk(size), dim)
-    return gathered.narrow(dim, 0, parameter._orig_size[dim])
+    return gathered.narrow(dim, 0, parameter.length)
 
 
 class _Parameter:
     """A parameter of an FSDP module, with what its module says of precision."""
 
     def __init__(self, parameter: Any, policy: Any) -> None:
-        self.mesh_info = parameter.mesh_info
-        self.fsdp_placement = parameter.fsdp_placement
-        self._orig_size = parameter._orig_size
+        self.mesh = parameter.mesh_info
+        self.dim = parameter.fsdp_placement.dim
+        self.length = parameter._orig_size[self.dim]  # along `dim`, without what pads it
         self.spec = parameter._unsharded_dtensor_spec
         floating = parameter.sharded_param.is_floating_point()
-        self.mp_policy_dtype = policy.param_dtype if floating else None
+        self.dtype = policy.param_dtype if floating else None
         self.reduce_dtype = policy.reduce_dtype if floating else None
 
 
@@ -128,8 +128,9 @@ class Shards:
         self.model = model
         self.units: list[_Unit] = []
         self.parameters: dict[torch.Tensor, tuple[_Parameter, _Unit]] = {}
-        # By the storage of what was gathered: the part it comes from.
-        self._gathered: dict[int, tuple[torch.Tensor, _Parameter]] = {}
+        # By the address of what was gathered, which stays as long as it is held here: the part that
+        # it comes from.
+        self._gathered: dict[int, tuple[torch.Tensor, _Parameter, torch.UntypedStorage]] = {}
         self._again: dict[int, torch.Tensor] = {}
         for module in model.modules():
             get_state = getattr(module, "_get_fsdp_state", None)
@@ -147,7 +148,7 @@ class Shards:
         if weight not in self.parameters:
             return wrapped(part, weight)
         parameter, unit = self.parameters[weight]
-        full = _Gathered.apply(part, parameter, parameter.reduce_dtype)
+        full = _Gathered.apply(part, parameter)
         if unit.reshards:
             storage = full.untyped_storage()
             self._gathered[storage._cdata] = part, parameter, storage

@@ -77,18 +77,17 @@ def figures(report: PlanReport) -> list[tuple[str, str, str]]:
                 format_number(report.arithmetic_intensity),
                 f"operations a byte; {chip.generation} is balanced at {chip.ridge:.0f}",
             ),
-            *(
-                [
-                    (
-                        "from other devices",
-                        format_bytes(report.exchanged_bytes),
-                        f"at least, to each of {report.devices}; "
-                        f"{chip.ici_bandwidth / 1e9:.0f} GB/s over all links",
-                    )
-                ]
-                if report.devices > 1
-                else []
-            ),
+        ]
+        if report.devices > 1:
+            rate = f"{chip.ici_bandwidth / 1e9:.0f} GB/s over all links"
+            rows.append(
+                (
+                    "from other devices",
+                    format_bytes(report.exchanged_bytes),
+                    f"at least, to each of {report.devices}; {rate}",
+                )
+            )
+        rows += [
             ("bound by", report.bound or "-", ""),
             (
                 "at the published rates",

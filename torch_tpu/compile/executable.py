@@ -125,10 +125,8 @@ class Executable:
         if self.direct is not None and _C.get_eager_mode() != "debug":
             try:
                 outputs = self.programs[0].graph().run(inputs)
-            except CannotCapture as failure:
-                self._cut_at(failure)
-            except _C.ProgramsDiffer as failure:
-                self._cut_collectives(self.stages[0], failure)
+            except (CannotCapture, _C.ProgramsDiffer) as failure:
+                self._cut(self.stages[0], failure)
             else:
                 return [None if i is None else outputs[i] for i in self.direct]
         env = dict(zip(self.placeholders, inputs, strict=True))
@@ -158,10 +156,7 @@ class Executable:
                     outputs = program.graph(numbers).run(held)
                 except (CannotCapture, _C.ProgramsDiffer) as failure:
                     env.update(zip(program.tensors, held, strict=True))
-                    if isinstance(failure, CannotCapture):
-                        self._cut_at(failure)
-                    else:
-                        self._cut_collectives(stage, failure)
+                    self._cut(stage, failure)
                     # What has run stays done: a cut only adds stages from this one on.
                     i = 0
                     continue
@@ -173,30 +168,24 @@ class Executable:
                     env.pop(node, None)
             i += 1
 
-    def _cut_at(self, failure: CannotCapture) -> None:
-        node = failure.node
-        if node in self.by_itself:
-            raise failure.reason
-        self.by_itself |= with_waits(node)
-        line = source_of(node)
-        where = f" ({line[0]}:{line[1]})" if line else ""
-        _tell_once(
-            name_of(node.target),
-            f"torch.compile on tpu: {name_of(node.target)}{where} cannot be part of a program: "
-            f"{failure.reason}. It runs by itself, and the graph is cut there.",
-        )
-        self._arrange()
-
-    def _cut_collectives(self, stage: Stage, failure: Exception) -> None:
-        """Exchanges with other ranks run by themselves where the ranks' programs are not one."""
-        calls = calls_in(stage.nodes)
-        if self.by_itself.issuperset(calls):
-            raise failure
-        for node in calls:
+    def _cut(self, stage: Stage, failure: Exception) -> None:
+        """Lets what keeps `stage` from being a program run by itself: the node that cannot be
+        recorded, or the exchanges with ranks whose programs differ from this one."""
+        if isinstance(failure, CannotCapture):
+            node, reason = failure.node, failure.reason
+            line = source_of(node)
+            where = f" ({line[0]}:{line[1]})" if line else ""
+            what, nodes = name_of(node.target), [node]
+            message = f"{what}{where} cannot be part of a program: {reason}. It runs by itself"
+        else:
+            what, nodes, reason = "ranks", calls_in(stage.nodes), failure
+            message = (
+                f"{reason}, so that their collectives cannot be part of them. "
+                "They run by themselves"
+            )
+        if self.by_itself.issuperset(nodes):
+            raise reason
+        for node in nodes:
             self.by_itself |= with_waits(node)
-        _tell_once(
-            "ranks",
-            f"torch.compile on tpu: {failure}, so that their collectives cannot be part of them. "
-            "They run by themselves, and the graph is cut there.",
-        )
+        _tell_once(what, f"torch.compile on tpu: {message}, and the graph is cut there.")
         self._arrange()

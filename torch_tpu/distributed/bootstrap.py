@@ -27,6 +27,7 @@ A chip of tpu7x shows itself as two devices; a process has its chip, so it sees 
 """
 
 import dataclasses
+import functools
 import math
 import os
 import re
@@ -270,33 +271,27 @@ def environment_from(
     )
 
 
-def _ask_hosts(environ: Mapping[str, str], ranks: Ranks) -> list[str]:
-    store = agent_store(environ)
+def _ask_hosts(store: dist.Store | None, environ: Mapping[str, str], ranks: Ranks) -> list[str]:
     if store is None:
         return []
     return exchange(store, own_address(environ["MASTER_ADDR"]), ranks.node_rank, ranks.nodes)
 
 
-def _share_store(environ: Mapping[str, str]) -> None:
-    """Lets the client of a job of several processes use torchrun's store."""
-    if environ.get("WORLD_SIZE", "1") == "1":
-        return
-    store = agent_store(environ)
-    if store is not None:
-        _C.set_client_store(_C.ClientStore(dist.PrefixStore("client/", store)))
-
-
 def prepare(environ: MutableMapping[str, str] = os.environ, root: str = "/") -> None:
     """Sets in `environ` what libtpu needs, and gives its client torchrun's store to find the other
-    processes by, if torchrun started this process and libtpu is the
-    plugin that will be loaded. Warns if the ranks do not fit the chips, or hosts do not answer: a
-    program that never uses the device may go on. `root` is where /sys and /dev are looked for."""
+    processes by, if torchrun started this process and libtpu is the plugin that will be loaded.
+    Warns if the ranks do not fit the chips, or hosts do not answer: a program that never uses the
+    device may go on. `root` is where /sys and /dev are looked for."""
     if "LOCAL_RANK" not in environ or not libtpu_chosen(environ, root):
         return
     try:
         several = environ.get("WORLD_SIZE") != environ.get("LOCAL_WORLD_SIZE")
         here = slice_of(environ, ask=several)
-        environ.update(environment_from(environ, here, lambda ranks: _ask_hosts(environ, ranks)))
-        _share_store(environ)
+        store = functools.cache(lambda: agent_store(environ))  # one connection for both uses
+        environ.update(
+            environment_from(environ, here, lambda ranks: _ask_hosts(store(), environ, ranks))
+        )
+        if environ.get("WORLD_SIZE", "1") != "1" and store() is not None:
+            _C.set_client_store(_C.ClientStore(dist.PrefixStore("client/", store())))
     except (ValueError, OSError, dist.DistError) as error:
         warnings.warn(f"the TPU is not set up for these ranks: {error}", stacklevel=2)
