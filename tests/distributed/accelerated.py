@@ -9,7 +9,7 @@ import sys
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from problem import ROWS, batch, close, net, reference
+from problem import ROWS, adamw, batch, close, net, reference
 from ranks import say
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -44,7 +44,7 @@ data = [torch.cat(part).cpu() for part in zip(*map(batch, range(5)), strict=True
 model = net()
 model, optimizer, loader = accelerator.prepare(
     model,
-    torch.optim.AdamW(model.parameters(), lr=1e-2),
+    adamw(model.parameters()),
     DataLoader(TensorDataset(*data), batch_size=ROWS),
 )
 assert model.second.weight.to_local().shape == (32 // world, 32)

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.nn.functional as F
-from problem import close, net
+from problem import adamw, close, net
 from ranks import held, same, say
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
@@ -21,7 +21,7 @@ def sharded():
     for layer in (model.first, model.second, model.extra, model.last):
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    return model, torch.optim.AdamW(model.parameters(), lr=1e-2), mesh
+    return model, adamw(model.parameters()), mesh
 
 
 def train(model, opt, steps, single=False):
@@ -58,7 +58,7 @@ def save(path):
 
 def load(path):
     expected = net()
-    opt = torch.optim.AdamW(expected.parameters(), lr=1e-2)
+    opt = adamw(expected.parameters())
     train(expected, opt, range(5), single=True)
     for kind in ("sync", "async"):
         model, opt, mesh = sharded()

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.nn.functional as F
-from problem import batch, mine, net
+from problem import adamw, batch, mine, net
 from ranks import say
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
@@ -35,7 +35,7 @@ def main(path, disturbed):
     for layer in (model.first, model.second, model.extra, model.last):
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    opt = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    opt = adamw(model.parameters())
     first, saved = 0, newest(path)
     if saved is not None:
         weights, optimizer = get_state_dict(model, opt)

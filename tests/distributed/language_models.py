@@ -9,7 +9,7 @@ import sys
 
 import torch
 import torch.distributed as dist
-from problem import close
+from problem import adamw, close
 from ranks import check, main
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM, LlamaConfig, MixtralConfig, Qwen3MoeConfig, logging
@@ -44,7 +44,7 @@ def optimizer(model) -> torch.optim.Optimizer:
     groups = [[], []]
     for p in model.parameters():
         groups[isinstance(p, DTensor)].append(p)
-    return torch.optim.AdamW([{"params": group} for group in groups], lr=1e-2)
+    return adamw([{"params": group} for group in groups])
 
 
 def equals_a_single_process(config, split: bool = False, **layout):

@@ -52,9 +52,9 @@ def _batch(index: int):
 
 def _compare(make, batch, rtol=1e-5, atol=1e-4):
     """Two steps of what `make` gives, in one program and by PyTorch's optimizer. Weights may differ
-    by a hundredth of an update: AdamW makes large ones of the smallest gradients."""
+    by a hundredth of an update."""
     eager, model = make(), make()
-    settings = {"lr": 0.01, "weight_decay": 0.1}
+    settings = {"lr": 0.01, "weight_decay": 0.1, "eps": 1e-3}
     optimizer = torch.optim.AdamW(eager.parameters(), foreach=False, **settings)
     with _one_at_a_time:
         recorded = record_training_step(model, batch, {}, optimizer=AdamW(**settings))

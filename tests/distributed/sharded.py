@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
-from problem import ROWS, batch, close, mine, net, reference, seeded
+from problem import ROWS, adamw, batch, close, mine, net, reference, seeded
 from ranks import check, held, main, needs_processes, same
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import (
@@ -37,7 +37,7 @@ def full(model: nn.Module) -> nn.Module:
 
 
 def train(model, steps=5, clip=None):
-    opt = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    opt = adamw(model.parameters())
     for step in range(steps):
         x, y = batch(step)
         F.mse_loss(model(mine(x), step), mine(y)).backward()
@@ -94,7 +94,7 @@ def fsdp1():
         model = FullyShardedDataParallel(
             net(), device_id=torch.tpu.current_device(), use_orig_params=True, **options
         )
-        opt = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        opt = adamw(model.parameters())
         for step in range(5):
             x, y = batch(step)
             F.mse_loss(model(mine(x)), mine(y)).backward()
@@ -208,7 +208,7 @@ def tensor_and_sequence_parallel():
         ),
     }
     single, parallel = block(), tp.parallelize_module(block(), mesh, plan)
-    opts = [torch.optim.AdamW(m.parameters(), lr=1e-2) for m in (single, parallel)]
+    opts = [adamw(m.parameters()) for m in (single, parallel)]
     for step in range(5):
         x = held(step, (2, 12, 16)).to("tpu")
         y = (torch.arange(24) * 7 % 24).reshape(2, 12).to("tpu")
@@ -247,7 +247,7 @@ def data_and_tensor_parallel():
         {"first": tp.ColwiseParallel(), "second": tp.RowwiseParallel()},
     )
     fully_shard(model, mesh=mesh["data"])
-    opt = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    opt = adamw(model.parameters())
     half = mesh["data"].get_local_rank()
     for step in range(5):
         x, y = (t[2 * ROWS * half : 2 * ROWS * (half + 1)] for t in batch(step))

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
-from problem import ROWS, batch, close, mine, net, reference
+from problem import ROWS, adamw, batch, close, mine, net, reference
 from ranks import check, main
 from torch.nn.parallel import DistributedDataParallel
 
@@ -25,7 +25,7 @@ def train(model, opt) -> None:
 @check
 def ddp_unused_parameters():
     model = DistributedDataParallel(net(), find_unused_parameters=True)
-    opt = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    opt = adamw(model.parameters())
     train(model, opt)
     close(model.module, reference())
 
@@ -39,7 +39,7 @@ def ddp_as_for_gpus():
     assert model.last.weight.device == torch.ones(2).to(local_rank).device == torch.device("tpu:0")
     dist.barrier(device_ids=[local_rank])
     model = DistributedDataParallel(model, device_ids=[local_rank], find_unused_parameters=True)
-    train(model, torch.optim.AdamW(model.parameters(), lr=1e-2))
+    train(model, adamw(model.parameters()))
     torch.tpu.synchronize(device)
     assert torch.tpu.memory_allocated(local_rank) == torch.tpu.memory_allocated(0) > 0
     close(model.module, reference())
@@ -64,7 +64,7 @@ def ddp_no_sync_and_small_buckets():
     model = DistributedDataParallel(
         net(), bucket_cap_mb=0.002, gradient_as_bucket_view=True, find_unused_parameters=True
     )
-    opt = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    opt = adamw(model.parameters())
     for step in range(4):
         x, y = batch(step)
         if step % 2 == 0:
@@ -96,7 +96,7 @@ def ddp_hooks():
     ):
         model = DistributedDataParallel(net(), find_unused_parameters=True)
         model.register_comm_hook(state, hook)
-        opt = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        opt = adamw(model.parameters())
         train(model, opt)
         close(model.module, reference(), **tolerance)
     assert seen
@@ -107,7 +107,7 @@ def zero():
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
     model = DistributedDataParallel(net(), find_unused_parameters=True)
-    opt = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=1e-2)
+    opt = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, **adamw.keywords)
     train(model, opt)
     close(model.module, reference())
 
