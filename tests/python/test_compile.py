@@ -838,44 +838,6 @@ def test_a_constant_of_the_graph_can_be_cached():
         assert counters["aot_autograd"]["autograd_cache_bypass"] == 0
 
 
-# --- sizes that vary
-
-
-@pytest.mark.parametrize("dynamic", [True, None, False])
-def test_sizes_that_vary(dynamic):
-    def f(x):
-        y = x.t() @ x
-        return y + x.shape[0], x.reshape(-1).sum() * x.size(0), torch.zeros(x.shape[0]).numel()
-
-    g = torch.compile(f, dynamic=dynamic)
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        for n in (3, 5, 3, 7, 2, 5):
-            x = tensor(n, 4)
-            same(moved(g(x.to("tpu")), "cpu"), f(x), tolerance=1e-4)
-    about_sizes = [w for w in told if "a program has fixed shapes" in str(w.message)]
-    assert len(about_sizes) == (0 if dynamic is False else 1)
-    # Traced once (or twice: for the first size, and then for all).
-    assert counters["stats"]["unique_graphs"] == {True: 1, None: 2, False: 4}[dynamic]
-
-
-def test_sizes_marked_as_dynamic_with_gradients():
-    model = Block().to("tpu")
-    reference = copy.deepcopy(model).cpu()
-    f = torch.compile(model)
-    for n in (3, 6, 4):
-        x = tensor(n, 8)
-        t = x.to("tpu")
-        torch._dynamo.mark_dynamic(t, 0, min=2, max=64)
-        model.zero_grad()
-        reference.zero_grad()
-        f(t).square().mean().backward()
-        reference(x).square().mean().backward()
-        for actual, expected in zip(model.parameters(), reference.parameters(), strict=True):
-            same(actual.grad.cpu(), expected.grad, tolerance=1e-5)
-    assert counters["stats"]["unique_graphs"] == 1
-
-
 # --- graph breaks, operators that need data
 
 

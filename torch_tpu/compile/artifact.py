@@ -6,6 +6,7 @@ import torch
 from torch._inductor.output_code import OutputCode
 from torch.fx import GraphModule
 
+from .buckets import Padding
 from .executable import Executable
 
 # Of a node's metadata these are needed to run it; the rest is large or cannot be kept.
@@ -19,14 +20,21 @@ class CompiledGraph(OutputCode):
     executable: Executable | None = None
     name: str = ""
     donated: tuple[int, ...] = ()
+    padding: Padding | None = None
     _stored: bytes | None = dataclasses.field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._boxed_call = True
 
     @classmethod
-    def of(cls, module: GraphModule, name: str, donated: tuple[int, ...] = ()) -> "CompiledGraph":
-        return cls(Executable(module, name, donated), name, donated)
+    def of(
+        cls,
+        module: GraphModule,
+        name: str,
+        donated: tuple[int, ...] = (),
+        padding: Padding | None = None,
+    ) -> "CompiledGraph":
+        return cls(Executable(module, name, donated, padding), name, donated, padding)
 
     def __call__(self, inputs: list) -> list:
         return self.executable(inputs)
@@ -52,7 +60,7 @@ class CompiledGraph(OutputCode):
 
         mode = detect_fake_mode(example_inputs) or FakeTensorMode(shape_env=ShapeEnv())
         self.executable = Executable(
-            GraphPickler.loads(self._stored, mode), self.name, self.donated
+            GraphPickler.loads(self._stored, mode), self.name, self.donated, self.padding
         )
         self._stored = None
 

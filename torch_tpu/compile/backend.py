@@ -1,5 +1,6 @@
 """The backend "tpu" of `torch.compile`."""
 
+import dataclasses
 import functools
 import hashlib
 import itertools
@@ -11,6 +12,7 @@ from torch.fx import GraphModule
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .artifact import CompiledGraph
+from .buckets import Padding, by_shape
 from .inference import compile_inference
 from .partition import partition
 from .staging import values_of
@@ -31,16 +33,40 @@ def on_tpu(module: GraphModule, inputs: Sequence) -> bool:
     )
 
 
+def _compile_inference(module: GraphModule, inputs: Sequence) -> CompiledGraph:
+    compiled = CompiledGraph.of(module, "compiled", padding=Padding.of(module))
+    compiled.executable.prepare()
+    return compiled
+
+
 def _compile_forward(module: GraphModule, inputs: Sequence) -> CompiledGraph:
-    return CompiledGraph.of(module, "compiled")
+    context = torch._guards.TracingContext.try_get()
+    # What is behind these outputs is for the backward pass alone.
+    kept = context.fw_metadata.num_forward if context is not None else None
+    padding = Padding.of(module, kept)
+    compiled = CompiledGraph.of(module, "compiled", padding=padding)
+    layouts = compiled.executable.prepare()
+    if context is not None:
+        context.torch_tpu_forward = (compiled.executable, layouts)
+    return compiled
 
 
 def _compile_backward(module: GraphModule, inputs: Sequence) -> CompiledGraph:
-    # Activations that only the backward pass holds.
     context = torch._guards.TracingContext.try_get()
     metadata = context.fw_metadata if context is not None else None
-    donated = getattr(metadata, "bw_donated_idxs", None) or ()
-    return CompiledGraph.of(module, "compiled backward", tuple(donated))
+    # Activations that only the backward pass holds.
+    donated = tuple(getattr(metadata, "bw_donated_idxs", None) or ())
+    forward, layouts = getattr(context, "torch_tpu_forward", (None, {}))
+    padding = Padding.of(module)
+    if forward is not None:
+        padding = dataclasses.replace(
+            forward.padding, kept=None, layouts=layouts, results=by_shape(layouts)
+        )
+    compiled = CompiledGraph.of(module, "compiled backward", donated, padding)
+    compiled.executable.prepare()
+    if forward is not None and forward.buckets is not None and compiled.executable.buckets is None:
+        forward.refuse(padding.refused)
+    return compiled
 
 
 def _aot_autograd() -> Callable:
@@ -50,7 +76,7 @@ def _aot_autograd() -> Callable:
     return aot_autograd(
         fw_compiler=SerializableAOTDispatchCompiler(CompiledGraph, _compile_forward),
         bw_compiler=SerializableAOTDispatchCompiler(CompiledGraph, _compile_backward),
-        inference_compiler=SerializableAOTDispatchCompiler(CompiledGraph, _compile_forward),
+        inference_compiler=SerializableAOTDispatchCompiler(CompiledGraph, _compile_inference),
         partition_fn=partition,
         keep_inference_input_mutations=True,
     )

@@ -9,7 +9,9 @@ from torch.fx.node import map_arg
 
 from torch_tpu import _C
 
+from .buckets import Buckets, Padding
 from .collectives import calls_in, with_waits
+from .extents import CannotPad, Layout
 from .run import CannotCapture, plain_operators, run_nodes, source_of
 from .staging import Stage, Staging, is_number, name_of, operators_of
 
@@ -45,13 +47,6 @@ class _Program:
         """The program for these values of the sizes that vary."""
         found = self.graphs.get(numbers)
         if found is None:
-            if len(self.graphs) == 1:
-                _tell_once(
-                    "sizes",
-                    "torch.compile on tpu: a program has fixed shapes, so sizes that vary get a "
-                    "program for each combination; the Python code is not traced again for it. "
-                    "Where sizes change all the time, pad them to a few.",
-                )
             found = self.graphs[numbers] = _C.Graph(
                 self.name, self._body(numbers), self.donated, functional=True
             )
@@ -79,20 +74,64 @@ class Executable:
     list of its outputs. Programs are captured at the first call with inputs of a kind.
     """
 
-    def __init__(self, module: GraphModule, name: str, donated: Iterable[int] = ()) -> None:
-        """`donated`: positions of inputs whose buffers the caller will not use again."""
+    def __init__(
+        self,
+        module: GraphModule,
+        name: str,
+        donated: Iterable[int] = (),
+        padding: Padding | None = None,
+    ) -> None:
+        """`donated`: positions of inputs whose buffers the caller will not use again. With
+        `padding`, sizes that vary are padded where that changes nothing."""
         self._boxed_call = True  # of the instance: PyTorch's wrappers copy its dictionary
         self.module = module
         self.name = name
         self.placeholders = list(module.graph.find_nodes(op="placeholder"))
         self.donated = {self.placeholders[i] for i in donated}
         self.by_itself: set[Node] = set()
+        self.padding = padding
+        self.buckets = self._bucketed()
         self._arrange()
+
+    def _bucketed(self) -> Buckets | None:
+        if self.padding is None or self.padding.refused is not None or not self.padding.sizes:
+            return None
+        try:
+            return Buckets(self.module, self.name, self.donated, self.padding)
+        except CannotPad as reason:
+            self._tell_refusal(str(reason))
+            return None
+
+    def prepare(self) -> dict[str, Layout]:
+        """Records the padded program of a graph whose sizes vary, if it can be padded. Returns the
+        layouts of the outputs by name."""
+        if self.buckets is not None:
+            try:
+                return self.buckets.prepare()
+            except CannotPad as reason:
+                self.refuse(str(reason))
+        return {}
+
+    def refuse(self, reason: str) -> None:
+        """From here on each combination of sizes gets a program."""
+        self._tell_refusal(reason)
+        self.buckets = None
+        self._arrange()
+
+    def _tell_refusal(self, reason: str) -> None:
+        self.padding.refused = reason
+        _tell_once(
+            "sizes",
+            "torch.compile on tpu: a program has fixed shapes, and this graph cannot be padded to "
+            f"a few ({reason}), so that it gets a program for each combination of sizes. The "
+            "Python code is not traced again for it.",
+        )
 
     def _arrange(self) -> None:
         staging = Staging(self.module.graph, self.by_itself)
         self.results = staging.output.args[0]
         self.stages = staging.stages
+        self.repeatable = staging.repeatable
         self.programs = [
             stage.device and _Program(self.module, stage, self.name, self.donated)
             for stage in self.stages
@@ -122,6 +161,16 @@ class Executable:
 
     def __call__(self, inputs: Sequence) -> list:
         inputs = inputs if isinstance(inputs, list) else list(inputs)
+        if self.buckets is not None:
+            if _C.get_eager_mode() != "debug":
+                try:
+                    return self.buckets(inputs)
+                except CannotPad as reason:
+                    buckets = self.buckets
+                    self.refuse(str(reason))
+                    inputs[:] = buckets.unpadded(inputs)
+            else:
+                inputs[:] = self.buckets.unpadded(inputs)
         if self.direct is not None and _C.get_eager_mode() != "debug":
             try:
                 outputs = self.programs[0].graph().run(inputs)
@@ -149,7 +198,7 @@ class Executable:
             stage, program = self.stages[i], self.programs[i]
             if program is None:
                 self._run_single([n for n in stage.nodes if n not in done], env)
-            elif not done.issuperset(stage.nodes):
+            elif not done.issuperset(self._own(stage)):
                 numbers = tuple(env[n] for n in program.numbers)
                 held = [env.pop(n) if self.last.get(n) == i else env[n] for n in program.tensors]
                 try:
@@ -162,11 +211,17 @@ class Executable:
                     continue
                 for node, value in zip(stage.outputs, outputs, strict=True):
                     env[node] = value.item() if is_number(node) else value
-            for node in stage.nodes:
+            for node in self._own(stage):
                 done.add(node)
                 if self.last.get(node) == i:
                     env.pop(node, None)
             i += 1
+
+    def _own(self, stage: Stage) -> list[Node]:
+        """The nodes of a stage without those that are computed again in its program."""
+        if stage.device is None:
+            return stage.nodes
+        return [n for n in stage.nodes if n not in self.repeatable]
 
     def _cut(self, stage: Stage, failure: Exception) -> None:
         """Lets what keeps `stage` from being a program run by itself: the node that cannot be

@@ -178,6 +178,9 @@ class Staging:
         for node in self.nodes:
             device = place[node] = self.device_of(node)
             before = list(node.all_input_nodes)
+            if is_number(node) and all(level.get(n, -1) < 0 and is_number(n) for n in before):
+                level[node] = -1  # sizes made of sizes, before everything
+                continue
             written = _mutated(node)
             # What is written stays in order with what reads it.
             for target in written:
