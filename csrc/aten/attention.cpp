@@ -20,8 +20,8 @@ bool BroadcastsTo(const at::Tensor& tensor, c10::SymIntArrayRef sizes) {
 }
 
 // The fused operator's rule takes [batch, heads, length, features] without broadcasting of batches;
-// query heads may share key heads where the caller says so. Sizes may be symbols: under torch.compile
-// asking for a number would make each of them a constant.
+// query heads may share key heads where the caller says so. Sizes may be symbols: under
+// torch.compile asking for a number would make each of them a constant.
 bool FitsFused(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                const std::optional<at::Tensor>& mask, bool enable_gqa) {
   for (const at::Tensor* t : {&query, &key, &value}) {

@@ -10,9 +10,26 @@ namespace torch_tpu::aten {
 // of every backward pass cost more than the operators of a small model.
 inline void RunBackwardOnThisThread() {
   thread_local bool done = false;
-  if (done) return;
+  c10::AutogradState& state = c10::AutogradState::get_tls_state();
+  // Where something else has switched it off for a while, as AOTAutograd does, it comes back.
+  if (done || !state.get_multithreading_enabled()) return;
   done = true;
-  c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+  state.set_multithreading_enabled(false);
 }
+
+// Backward passes inside of a function that is being recorded are recorded too, on its thread.
+class BackwardOnThisThread {
+ public:
+  BackwardOnThisThread() : before_(State().get_multithreading_enabled()) {
+    State().set_multithreading_enabled(false);
+  }
+  ~BackwardOnThisThread() { State().set_multithreading_enabled(before_); }
+  BackwardOnThisThread(const BackwardOnThisThread&) = delete;
+  BackwardOnThisThread& operator=(const BackwardOnThisThread&) = delete;
+
+ private:
+  static c10::AutogradState& State() { return c10::AutogradState::get_tls_state(); }
+  bool before_;
+};
 
 }  // namespace torch_tpu::aten

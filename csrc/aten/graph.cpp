@@ -8,6 +8,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "aten/backward_thread.h"
 #include "aten/errors.h"
 #include "aten/generator.h"
 #include "aten/host_number.h"
@@ -302,6 +303,7 @@ std::unique_ptr<Graph::Variant> Graph::Capture(const Inputs& inputs) const {
   std::vector<at::Tensor> outputs;
   {
     trace::Trace::Scope scope(&capture);
+    BackwardOnThisThread backward;
     outputs = body_(stand_ins);
     std::unordered_map<const StorageState*, int> users;
     for (const at::Tensor& tensor : outputs) {

@@ -3,7 +3,6 @@
 import concurrent.futures
 import copy
 import functools
-import warnings
 from unittest import mock
 
 import pytest

@@ -1,5 +1,6 @@
 """Sizes that vary in compiled graphs: padded to a few, and equal to the CPU's results."""
 
+import concurrent.futures
 import copy
 import warnings
 
@@ -121,7 +122,12 @@ FUNCTIONS = {
     "expanded": lambda x: x.mean(0).expand(x.shape[0], 4) * x,
     "chosen by rows": lambda x: x.gather(1, x.argmax(1, keepdim=True)),
     "outer": lambda x: (x[:, None, :] - x[None, :, :]).square().sum(-1).mean(1),
+    "rotated": lambda x: torch.view_as_real(torch.view_as_complex(x.view(-1, 2, 2)) * 1j).sum(1),
+    "repeated": lambda x: x.repeat(2, 1, 3) * 2,
+    "largest": lambda x: (x.topk(2, 0).values, (x * x).topk(3, 0, largest=False).values),
+    "losses of each": lambda x: F.mse_loss(x, x.exp(), reduction="none"),
     "permuted out": lambda x: (x * 2).t(),
+    "views of the input": lambda x: (x[2:], x[:, 1:3], x.t(), x[1:-1].mean(0).expand(3, 4)),
 }
 
 
@@ -312,6 +318,18 @@ def test_the_cache_keeps_what_is_padded(monkeypatch, tmp_path):
                 same(t.grad.cpu(), x.grad, tolerance=1e-5)
         assert programs.said == []
         assert counters["aot_autograd"]["autograd_cache_hit"] == again
+
+
+def test_backward_passes_stay_on_their_thread():
+    """Also where a thread's first operators are those of a graph that is being recorded."""
+    given = tensor(5, 4).to("tpu").requires_grad_()
+
+    def train():
+        torch.compile(lambda x: x.exp().sum(0), dynamic=True)(given).sum().backward()
+        return torch._C._is_multithreading_enabled()
+
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        assert thread.submit(train).result() is False
 
 
 def test_layouts():

@@ -86,7 +86,7 @@ def _aot_autograd() -> Callable:
 def _fingerprint() -> str:
     """Of this package: what another version has cached may be cut and partitioned otherwise."""
     digest = hashlib.sha256()
-    for path in sorted(pathlib.Path(__file__).parent.glob("*.py")):
+    for path in sorted(pathlib.Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

@@ -248,9 +248,9 @@ class Buckets:
         fixed = others if self.padding.fixed else {}
         key = (*buckets.values(), *fixed.values())
         if (found := self.graphs.get(key)) is None:
-            if self.graphs and fixed and (self.padding.layouts or self.kept < len(self.results)):
-                if any(p.fixed != fixed for p in self.graphs.values()):
-                    raise CannotPad("a number that is not a size has changed")
+            apart = self.padding.layouts or self.kept < len(self.results)
+            if apart and any(p.fixed != fixed for p in self.graphs.values()):
+                raise CannotPad("a number that is not a size has changed")
             arguments = [s for s in values if s not in fixed]
             found = self.graphs[key] = _Program(buckets, fixed, arguments)
             found.graph = _C.Graph(self.name, self._body(found), self.donated, functional=True)
@@ -265,8 +265,10 @@ class Buckets:
             return self._prepare()
         except CannotPad:
             # With numbers as arguments it cannot decide by them.
-            if self.padding.fixed or self.padding.layouts or len(self.padding.sizes) == len(
-                self.symbols
+            if (
+                self.padding.fixed
+                or self.padding.layouts
+                or len(self.padding.sizes) == len(self.symbols)
             ):
                 raise
         self.padding.fixed = True
@@ -337,10 +339,11 @@ class Buckets:
             elif i >= self.kept:
                 results.append(outputs[node])
             else:
-                wanted = node.meta["val"]
+                wanted, layout = node.meta["val"], program.layouts[node]
+                made = unpad(outputs[node], layout, program.padded, actual)
                 strides = [value_of(expression(s), actual) for s in wanted.stride()]
-                layout = program.layouts[node]
-                results.append(unpad(outputs[node], layout, program.buckets, actual, strides))
+                offset = value_of(expression(wanted.storage_offset()), actual)
+                results.append(_in_place(made, strides, offset))
         return results
 
     def unpadded(self, inputs: list) -> list:
@@ -409,9 +412,8 @@ def unpad(
     layout: Layout,
     buckets: Mapping[sympy.Symbol, int],
     actual: Mapping[sympy.Symbol, int],
-    strides: Sequence[int] | None = None,
 ) -> torch.Tensor:
-    """What is filled of `x`, as a tensor of its own with these strides; contiguous without."""
+    """What is filled of `x`, in a buffer of its own unless that is all."""
     shape = shape_of(layout, actual)
     if list(x.shape) == shape:
         return x
@@ -419,7 +421,17 @@ def unpad(
     parts = x.reshape([value_of(factor, buckets) for factor in factors])
     for i, factor in enumerate(factors):
         parts = parts.narrow(i, 0, value_of(factor, actual))
-    found = parts.reshape(shape)
-    if strides is None:
-        return found.clone(memory_format=torch.contiguous_format)
-    return torch.empty_strided(shape, strides, dtype=x.dtype, device=x.device).copy_(found)
+    return parts.reshape(shape).clone(memory_format=torch.contiguous_format)
+
+
+def _in_place(x: torch.Tensor, strides: Sequence[int], offset: int) -> torch.Tensor:
+    """`x` as the graph returns it. Of a view of an input, AOTAutograd takes geometry and offset."""
+    if (list(x.stride()), x.storage_offset()) == (list(strides), offset):
+        return x
+    shape = x.shape
+    for d, stride in enumerate(strides):
+        if stride == 0:  # an expanded dimension
+            x = x.narrow(d, 0, 1)
+    extent = 1 + sum((n - 1) * stride for n, stride in zip(x.shape, strides, strict=True))
+    made = torch.empty(offset + extent, dtype=x.dtype, device=x.device)
+    return made.as_strided(x.shape, strides, offset).copy_(x).expand(shape)
