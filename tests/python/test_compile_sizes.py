@@ -108,6 +108,9 @@ FUNCTIONS = {
     "split": lambda x: torch.cat(x.split(2, 1)[::-1], 1) + sum(x.unbind(1))[:, None],
     "positions": lambda x: x + torch.arange(x.shape[0], device=x.device)[:, None],
     "made": lambda x: x + torch.full((x.shape[0], 1), 2.0, device=x.device) + torch.ones_like(x),
+    "later positions": lambda x: x[:3] + torch.arange(x.shape[0], x.shape[0] + 4, device=x.device),
+    "filled": lambda x: torch.full_like(x, x.shape[0]) * x + x.new_full((4,), x.shape[0]),
+    "squares": lambda x: (x @ x.t()).mean() + (x @ x.t()).std(),
     "triangles": lambda x: (x @ x.t()).tril(-1) + (x @ x.t()).triu(),
     "layer norm": lambda x: F.layer_norm(x, (4,), x.mean(0), x.mean(0)),
     "rms norm": lambda x: F.rms_norm(x, (4,), x.mean(0)),
@@ -229,6 +232,8 @@ def test_numbers_that_are_not_sizes_of_inputs():
 
 REFUSED = {
     "cat": lambda x: torch.cat([x, x]).sum(),
+    "a size as a result's": lambda x: F.interpolate(x[None, None], (x.shape[0], 3)),
+    "scaled by a size": lambda x: torch.addmm(x, x, torch.ones_like(x[:4]), alpha=x.shape[0]),
     "sort": lambda x: x.sort(0).values,
     "median": lambda x: x.median(0).values,
     "unfolded": lambda x: x.unfold(0, 2, 1).sum(),

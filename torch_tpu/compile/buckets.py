@@ -17,6 +17,7 @@ from torch_tpu import _C
 
 from . import padding
 from .capture import stand_in
+from .collectives import is_collective
 from .extents import (
     CannotPad,
     Layout,
@@ -36,6 +37,7 @@ from .staging import Staging, constants_of, is_number, name_of, values_of
 
 def bucket_of(size: int, largest: int | None = None) -> int:
     """The next power of two, or the one before it and a half: at most a third is padding."""
+    size = max(size, 2)  # one row would be taken for one that is broadcast
     power = 1 << (size - 1).bit_length()
     found = power * 3 // 4 if power >= 4 and size <= power * 3 // 4 else power
     return found if largest is None else min(found, largest)
@@ -149,6 +151,8 @@ class Buckets:
                         raise CannotPad(f"{size} is not known before the program runs")
                 if isinstance(value, torch.SymBool):
                     raise CannotPad("it decides by sizes")
+        if any(map(is_collective, self.module.graph.nodes)):
+            raise CannotPad("it exchanges something with other ranks, whose sizes may be others")
         staging = Staging(self.module.graph)
         numbers = staging.repeatable  # tensors of the CPU; the program computes them as well
         nodes = [n for n in staging.nodes if not is_number(n)]

@@ -195,6 +195,8 @@ class Sizes:
             return sum(parts)
         if isinstance(number, sympy.Mul):
             return math.prod(parts)
+        if isinstance(number, sympy.Pow) and isinstance(number.exp, sympy.Integer):
+            return parts[0] ** int(number.exp)
         if (function := _FUNCTIONS.get(type(number))) is not None:
             if function is torch.true_divide:
                 parts[0] = torch.as_tensor(parts[0], device=self._device()).to(dtype)

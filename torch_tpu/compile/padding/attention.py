@@ -14,6 +14,7 @@ def _keys(sizes: Sizes, key: Padded, query: Padded, bias: Padded | None, causal:
 
     Causal attention of as many queries as keys needs none: what is filled sees only what is filled.
     """
+    broadcast([query.layout[:1], key.layout[:1]])
     length = key.layout[2]
     if not varies(length) or (causal and query.layout[2] == length):
         return bias, causal

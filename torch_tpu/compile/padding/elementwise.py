@@ -4,7 +4,7 @@ import torch
 from torch.fx import Node
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ..extents import Sizes, broadcast, from_the_front
+from ..extents import CannotPad, Sizes, broadcast, from_the_front, size_of
 from .rule import POINTWISE, Padded, call, is_number, rule
 
 
@@ -44,20 +44,36 @@ def _triangle(sizes: Sizes, node: Node, x: Padded, diagonal: int = 0):
     return call(sizes, node, (x, diagonal), {}, x.layout)
 
 
-@rule("zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like")
+@rule("zeros_like", "ones_like", "empty_like", "rand_like", "randn_like")
 def _like(sizes: Sizes, node: Node, x: Padded, *args, **kwargs):
     return call(sizes, node, (x, *args), kwargs, x.layout)
 
 
-@rule("zeros", "ones", "empty", "new_zeros", "new_ones", "new_empty", "rand", "randn", "arange")
+@rule("zeros", "ones", "empty", "new_zeros", "new_ones", "new_empty", "rand", "randn")
 def _made(sizes: Sizes, node: Node, *args, **kwargs):
-    return call(sizes, node, args, kwargs, sizes.results(node))
+    return call(sizes, node, args, kwargs, sizes.results(node), shapes=True)
 
 
-@rule("full", "new_full", "scalar_tensor")
+@rule("full", "new_full", "full_like", "scalar_tensor")
 def _full(sizes: Sizes, node: Node, *args, **kwargs):
-    if not is_number(args[-1]):
-        return _made(sizes, node, *args, **kwargs)
-    made = _made(sizes, node, *args[:-1], 0, **kwargs)
-    value = sizes.actual(args[-1]).to(made.tensor.dtype)
-    return Padded(made.tensor + value, made.layout)
+    like = node.target._opname == "full_like"
+    layout = args[0].layout if like else sizes.results(node)
+    *rest, value = args
+    made = call(sizes, node, (*rest, 0 if is_number(value) else value), kwargs, layout, shapes=True)
+    if not is_number(value):
+        return made
+    value = torch.as_tensor(sizes.actual(value), device=made.tensor.device)
+    return Padded(value.to(made.tensor.dtype).expand(made.tensor.shape), layout)
+
+
+@rule("arange")
+def _arange(sizes: Sizes, node: Node, *args, **kwargs):
+    layout = sizes.results(node)
+    if len(args) == 1:
+        return call(sizes, node, args, kwargs, layout, shapes=True)
+    start, _, step = (*args, 1)[:3]
+    if is_number(step) or not isinstance(step, int):
+        raise CannotPad("its step varies, or is not a whole number")
+    dtype, device = node.meta["val"].dtype, kwargs.get("device")
+    places = torch.arange(sizes.padded(size_of(layout[0])), dtype=dtype, device=device)
+    return Padded(places * step + sizes.actual(start), layout)

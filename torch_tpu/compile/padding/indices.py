@@ -32,11 +32,20 @@ def _embedding_backward(sizes: Sizes, node: Node, grad: Padded, indices: Padded,
     if args[2]:
         raise CannotPad("it counts how often an index occurs")
     given = (zeroed(sizes, grad), zeroed(sizes, indices), *args)
-    return call(sizes, node, given, {}, sizes.results(node))
+    return call(sizes, node, given, {}, sizes.results(node), shapes=True)
+
+
+def _along(x: Padded, index: Padded, dim: int) -> None:
+    """That places of `index` are those of `x` in all dimensions but one."""
+    for d, (own, other) in enumerate(zip(x.layout, index.layout, strict=True)):
+        if d != dim % len(x.layout) and own != other:
+            from_the_front(own)
+            from_the_front(other)
 
 
 @rule("gather")
 def _gather(sizes: Sizes, node: Node, x: Padded, dim: int, index: Padded, **kwargs):
+    _along(x, index, dim)
     index = _indices(sizes, index, x.layout[dim])
     return call(sizes, node, (x, dim, index), kwargs, index.layout)
 
@@ -66,12 +75,14 @@ def _index(sizes: Sizes, node: Node, x: Padded, indices: Sequence[Padded | None]
 def _scatter(sizes: Sizes, node: Node, x: Padded, dim: int, index: Padded, *args, **kwargs):
     if index.varies or any(isinstance(a, Padded) and a.varies for a in args):
         raise CannotPad("the padding would be written as well")
+    _along(x, index, dim)
     index = _indices(sizes, index, x.layout[dim])
     return call(sizes, node, (x, dim, index, *args), kwargs, x.layout)
 
 
 @rule("scatter_add")
 def _scatter_add(sizes: Sizes, node: Node, x: Padded, dim: int, index: Padded, source: Padded):
+    _along(x, index, dim)
     index = _indices(sizes, index, x.layout[dim])
     if broadcast([index.layout, source.layout]) != index.layout:
         raise CannotPad("dimensions that are padded differently meet")

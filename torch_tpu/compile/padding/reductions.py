@@ -65,6 +65,8 @@ def _mean(sizes: Sizes, node: Node, x: Padded, dims=None, keepdim=False, *, dtyp
 
 @rule("var", "std", "var_mean", "std_mean")
 def _variance(sizes: Sizes, node: Node, x: Padded, dims=None, *, correction=None, keepdim=False):
+    if x.tensor.is_complex():
+        raise CannotPad("it has no rule for padding")
     dims = dims_of(x, dims)
     tensor, count = widened(x.tensor), count_of(sizes, x, dims)
     mean = sizes.fill(tensor, x.layout, 0, dims).sum(dims, True) / count

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch.fx import Node
 from torch.utils._pytree import tree_leaves
 
-from ..extents import CannotPad, Layout, Sizes, plain, varies
+from ..extents import CannotPad, Layout, Sizes, plain, size_of, varies
 from .rule import Padded, call, rule, zeroed
 
 
@@ -34,26 +34,41 @@ def _layer_norm_backward(sizes: Sizes, node: Node, grad: Padded, x: Padded, shap
     return call(sizes, node, args, {}, layouts)
 
 
-def _batch_only(args: Sequence) -> None:
-    for value in tree_leaves(list(args)):
-        if isinstance(value, Padded) and any(map(varies, value.layout[1:])):
-            raise CannotPad("a dimension other than the first is padded")
+def _by_rows(sizes: Sizes, node: Node, args: Sequence, shapes: bool) -> object:
+    """The operator, if nothing but the rows of the batch is padded."""
+    given = [v for v in tree_leaves(list(args)) if isinstance(v, Padded)]
+    batches = {v.layout[0] for v in given if v.layout and varies(v.layout[0])}
+    if len(batches) != 1 or any(map(varies, (d for v in given for d in v.layout[1:]))):
+        raise CannotPad("a dimension other than the first is padded")
+    batch = batches.pop()
+
+    def row(layout: Layout | None) -> Layout | None:
+        if layout is None or not any(map(varies, layout)):
+            return layout
+        if any(map(varies, layout[1:])) or size_of(layout[0]) != size_of(batch):
+            raise CannotPad("a dimension of its result other than the first varies")
+        return (batch, *layout[1:])
+
+    results = sizes.results(node)
+    several = isinstance(results, list)
+    layouts = [row(layout) for layout in results] if several else row(results)
+    return call(sizes, node, args, {}, layouts, shapes=shapes)
 
 
 @rule("convolution", "convolution_overrideable", "native_group_norm", "avg_pool2d", "avg_pool1d")
 @rule("max_pool2d_with_indices", "_adaptive_avg_pool2d", "upsample_nearest2d", "pixel_shuffle")
 @rule("upsample_bilinear2d", "upsample_bicubic2d", "_native_batch_norm_legit_no_training")
-def _by_rows(sizes: Sizes, node: Node, x: Padded, *args):
-    _batch_only((x, *args))
+def _forward(sizes: Sizes, node: Node, x: Padded, *args):
     if any(isinstance(v, Padded) and v.varies for v in tree_leaves(args)):
         raise CannotPad("an argument other than the first is padded")
-    return call(sizes, node, (x, *args), {}, sizes.results(node))
+    return _by_rows(sizes, node, (x, *args), shapes=node.target._opname == "native_group_norm")
 
 
 @rule("convolution_backward", "convolution_backward_overrideable", "native_group_norm_backward")
 @rule("max_pool2d_with_indices_backward", "avg_pool2d_backward", "_adaptive_avg_pool2d_backward")
 @rule("upsample_nearest2d_backward", "upsample_bilinear2d_backward")
-def _by_rows_backward(sizes: Sizes, node: Node, *args):
-    _batch_only(args)
+def _backward(sizes: Sizes, node: Node, *args):
     args = [zeroed(sizes, a) for a in args]
-    return call(sizes, node, args, {}, sizes.results(node))
+    # Whose numbers are shapes of inputs; those of pooling are of windows as well.
+    shapes = node.target._opname != "avg_pool2d_backward"
+    return _by_rows(sizes, node, args, shapes)

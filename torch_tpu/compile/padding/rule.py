@@ -57,14 +57,27 @@ def is_number(value: object) -> bool:
     return isinstance(value, sympy.Basic)
 
 
-def call(sizes: Sizes, node: Node, args: Sequence, kwargs: dict, layouts: object) -> object:
-    """The operator itself: numbers are those of the padded tensors. `layouts` of its results; a
-    list if there are several, with None for those that are not tensors."""
+def call(
+    sizes: Sizes,
+    node: Node,
+    args: Sequence,
+    kwargs: dict,
+    layouts: object,
+    *,
+    shapes: bool = False,
+) -> object:
+    """The operator itself. `layouts` of its results; a list if there are several, with None for
+    those that are not tensors. Numbers that vary are refused, except with `shapes`: then they are
+    sizes, and become those of the padded tensors."""
 
     def plain_value(value):
         if isinstance(value, Padded):
             return value.tensor
-        return sizes.padded(value) if is_number(value) else value
+        if not is_number(value):
+            return value
+        if not shapes:
+            raise CannotPad("one of its numbers varies")
+        return sizes.padded(value)
 
     given = tree_map(plain_value, list(args)), tree_map(plain_value, kwargs)
     results = node.target(*given[0], **given[1])
