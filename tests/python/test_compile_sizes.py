@@ -218,6 +218,16 @@ def test_numbers_are_arguments():
     assert programs.count == len({bucket_of(n + 2) for n in (3, 5, 9, 4)})
 
 
+def test_numbers_where_no_size_varies():
+    f = torch.compile(lambda x, n: (x * n).cumsum(0) + n)
+    with Programs() as programs:
+        for n in (3, 5, 9, 4):
+            x = tensor(3, 3)
+            same(f(x.to("tpu"), n).cpu(), (x * n).cumsum(0) + n, tolerance=1e-6)
+    # The first number is a constant: that it varies is not known yet.
+    assert programs.count == 2
+
+
 def test_numbers_that_are_not_sizes_of_inputs():
     """A program for each: the result's shape depends on them."""
     f = torch.compile(lambda x, n: x[:, None].expand(-1, n) + torch.zeros(n).numel(), dynamic=True)

@@ -94,7 +94,9 @@ class Executable:
         self._arrange()
 
     def _bucketed(self) -> Buckets | None:
-        if self.padding is None or self.padding.refused is not None or not self.padding.sizes:
+        if self.padding is None or self.padding.refused is not None:
+            return None
+        if not self.padding.sizes and not any(map(is_number, self.placeholders)):
             return None
         try:
             return Buckets(self.module, self.name, self.donated, self.padding)
