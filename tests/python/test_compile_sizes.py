@@ -104,6 +104,11 @@ FUNCTIONS = {
     "ends": lambda x: (x[-1], x[0], x[-2:], x[1:], x[:-1], x[:3]),
     "padding": lambda x: F.pad(x, (1, 0, 2, 1), value=3.0).cumsum(0),
     "static cat": lambda x: torch.cat([x, x * 2, -x], 1),
+    "behind each other": lambda x: (
+        torch.cat([x, x[:2].exp()]),
+        torch.cat([x[:1], x * 2, x.exp(), x[:, :1].expand(-1, 4)]).cumsum(0),
+    ),
+    "later parts": lambda x: (x[x.shape[0] - 3 :], x[-4:-1], x[1::2], x[x.shape[0] // 2 :].sum(0)),
     "stack": lambda x: torch.stack([x, x.exp()]),
     "split": lambda x: torch.cat(x.split(2, 1)[::-1], 1) + sum(x.unbind(1))[:, None],
     "positions": lambda x: x + torch.arange(x.shape[0], device=x.device)[:, None],
@@ -185,25 +190,33 @@ def test_attention(kind):
     agrees(f, inputs)
 
 
-def test_images():
+@pytest.mark.parametrize("norm", [nn.GroupNorm, nn.BatchNorm2d])
+@pytest.mark.parametrize("training", [True, False])
+def test_images(norm, training):
     """Only the number of images varies: it is what `mark_dynamic` marks."""
     torch.manual_seed(0)
     cpu = nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(8, 4, 3, stride=2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5),
-    )  # fmt: skip
+        nn.Conv2d(3, 8, 3, padding=1), norm(*([2, 8] if norm is nn.GroupNorm else [8])), nn.ReLU(),
+        nn.MaxPool2d(2), nn.Conv2d(8, 4, 3, stride=2), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+        nn.Linear(4, 5),
+    ).train(training)  # fmt: skip
     tpu = copy.deepcopy(cpu).to("tpu")
     compiled = torch.compile(tpu)
     with Programs() as programs:
         for size in SIZES:
             x, target = tensor(size, 3, 8, 8), tensor(size, high=5)
-            F.cross_entropy(cpu(x), target).backward()
             given = x.to("tpu")
             torch._dynamo.mark_dynamic(given, 0, min=2, max=64)
-            F.cross_entropy(compiled(given), target.to("tpu")).backward()
-            gradients = [[p.grad for p in model.parameters()] for model in (tpu, cpu)]
-            same(*gradients, tolerance=1e-5)
-    assert programs.said == [] and programs.count == 2 * 3
+            if training:
+                F.cross_entropy(cpu(x), target).backward()
+                F.cross_entropy(compiled(given), target.to("tpu")).backward()
+                gradients = [[p.grad for p in model.parameters()] for model in (tpu, cpu)]
+                same(*gradients, tolerance=1e-5)
+                same([*tpu.buffers()], [*cpu.buffers()], tolerance=1e-5)
+            else:
+                with torch.no_grad():
+                    same(compiled(given), cpu(x), tolerance=1e-5)
+    assert programs.said == [] and programs.count == (2 if training else 1) * 3
 
 
 # --- numbers
@@ -241,7 +254,6 @@ def test_numbers_that_are_not_sizes_of_inputs():
 # --- what cannot be padded
 
 REFUSED = {
-    "cat": lambda x: torch.cat([x, x]).sum(),
     "a size as a result's": lambda x: F.interpolate(x[None, None], (x.shape[0], 3)),
     "scaled by a size": lambda x: torch.addmm(x, x, torch.ones_like(x[:4]), alpha=x.shape[0]),
     "sort": lambda x: x.sort(0).values,

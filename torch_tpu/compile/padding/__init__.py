@@ -6,6 +6,7 @@ the padding is arbitrary: a rule that mixes places replaces it first.
 """
 
 from . import attention as attention  # these register rules
+from . import batch_norm as batch_norm
 from . import elementwise as elementwise
 from . import indices as indices
 from . import losses as losses

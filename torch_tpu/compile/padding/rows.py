@@ -57,7 +57,7 @@ def _by_rows(sizes: Sizes, node: Node, args: Sequence, shapes: bool) -> object:
 
 @rule("convolution", "convolution_overrideable", "native_group_norm", "avg_pool2d", "avg_pool1d")
 @rule("max_pool2d_with_indices", "_adaptive_avg_pool2d", "upsample_nearest2d", "pixel_shuffle")
-@rule("upsample_bilinear2d", "upsample_bicubic2d", "_native_batch_norm_legit_no_training")
+@rule("upsample_bilinear2d", "upsample_bicubic2d")
 def _forward(sizes: Sizes, node: Node, x: Padded, *args):
     if any(isinstance(v, Padded) and v.varies for v in tree_leaves(args)):
         raise CannotPad("an argument other than the first is padded")

@@ -7,6 +7,7 @@ from torch.fx import Node
 
 from ..extents import (
     CannotPad,
+    Dimension,
     Layout,
     Sizes,
     broadcast,
@@ -19,8 +20,6 @@ from ..extents import (
     varies,
 )
 from .rule import Padded, call, dims_of, is_number, reduced_layout, rule
-
-_TO_THE_END = 2**63 - 1
 
 
 @rule("view", "_unsafe_view", "reshape")
@@ -115,22 +114,26 @@ def _slice(sizes: Sizes, node: Node, x: Padded, dim=0, start=None, end=None, ste
         return call(sizes, node, (x, dim, start, end, step), {}, layout)
     if start == 0 and size_of(own) == size_of(result):
         return x
-    if step != 1 or is_number(start):
-        raise CannotPad("it takes places that vary")
     if varies(own):
         from_the_front(own)
-    if start < 0:
-        if varies(result) or not varies(own):
-            raise CannotPad("it takes places that vary")
-        first = sizes.actual(expression(size_of(own) + start))
-        places = first + torch.arange(size_of(result), device=x.tensor.device)
-        return Padded(_at(sizes, x, dim, places), layout)
-    if not varies(result) and (end is None or is_number(end) or end < 0 or end == _TO_THE_END):
-        raise CannotPad("it takes places that vary")
-    length = sizes.padded(size_of(result))
-    if start + length > x.tensor.shape[dim]:
-        raise CannotPad("what it takes is shorter than the padding")
-    return Padded(x.tensor.narrow(dim, start, length), layout)
+    length, there = sizes.padded(size_of(result)), x.tensor.shape[dim]
+    if step == 1 and not is_number(start) and 0 <= start <= there - length:
+        return Padded(x.tensor.narrow(dim, start, length), layout)
+    places = _places(sizes, own, start, step, length, there, x.tensor.device)
+    return Padded(x.tensor.index_select(dim, places), layout)
+
+
+def _places(sizes: Sizes, whole: Dimension, start, step, length: int, there: int, device):
+    """The `length` places from `start` on of a dimension that is filled from the front and has
+    `there` of them with its padding."""
+    if is_number(step):
+        raise CannotPad("its step varies")
+    if is_number(start):
+        first, size = sizes.actual(start), sizes.actual(size_of(whole))
+        first = torch.where(first < 0, first + size, first)
+    else:
+        first = sizes.actual(expression(size_of(whole) + start) if start < 0 else start)
+    return (first + step * torch.arange(length, device=device)).clamp(0, there - 1)
 
 
 @rule("flip")
@@ -175,18 +178,15 @@ def _slice_backward(sizes: Sizes, node: Node, grad: Padded, shape, dim: int, sta
         return call(sizes, node, (grad, sizes.shape(layout), dim, start, end, step), {}, layout)
     if start == 0 and size_of(grad.layout[dim]) == size_of(result[dim]):
         return grad
-    if step != 1 or is_number(start):
-        raise CannotPad("it takes places that vary")
     tensor = sizes.fill(grad.tensor, grad.layout, 0, [dim])
-    length = sizes.padded(size_of(result[dim]))
-    if start < 0:
-        if varies(grad.layout[dim]):
-            raise CannotPad("it takes places that vary")
-        first = sizes.actual(expression(size_of(result[dim]) + start))
-        places = first + torch.arange(tensor.shape[dim], device=tensor.device)
-        return _into(sizes, node, grad, layout, dim, places)
-    pads = [0, 0] * (len(layout) - 1 - dim) + [start, length - start - tensor.shape[dim]]
-    return Padded(torch.constant_pad_nd(tensor, pads), layout)
+    own, length, there = result[dim], tensor.shape[dim], sizes.padded(size_of(result[dim]))
+    if varies(own):
+        from_the_front(own)
+    if step == 1 and not is_number(start) and 0 <= start <= there - length:
+        pads = [0, 0] * (len(layout) - 1 - dim) + [start, there - start - length]
+        return Padded(torch.constant_pad_nd(tensor, pads), layout)
+    places = _places(sizes, own, start, step, length, there, tensor.device)
+    return _into(sizes, node, Padded(tensor, grad.layout), layout, dim, places)
 
 
 @rule("split", "split_with_sizes", "unbind", "chunk")
@@ -212,15 +212,35 @@ def _cat(sizes: Sizes, node: Node, tensors: Sequence[Padded], dim: int = 0):
         return Padded(tensors[0].tensor.clone(), tensors[0].layout)
     dim %= len(tensors[0].layout) + stacked
     if not stacked:
-        if any(varies(t.layout[dim]) for t in tensors):
-            raise CannotPad("it puts something behind a dimension that is padded")
         rest = broadcast([reduced_layout(t.layout, [dim], True) for t in tensors])
-        joined = sum(size_of(t.layout[dim]) for t in tensors)
-        layout = (*rest[:dim], dimension([joined]), *rest[dim + 1 :])
+        (joined,) = plain([sum(size_of(t.layout[dim]) for t in tensors)])
+        layout = (*rest[:dim], joined, *rest[dim + 1 :])
+        if any(varies(t.layout[dim]) for t in tensors):
+            return _behind_each_other(sizes, node, tensors, dim, layout)
     else:
         rest = broadcast([t.layout for t in tensors])
         layout = (*rest[:dim], dimension([len(tensors)]), *rest[dim:])
     return call(sizes, node, (tensors, dim), {}, layout)
+
+
+def _behind_each_other(
+    sizes: Sizes, node: Node, tensors: Sequence[Padded], dim: int, layout: Layout
+) -> Padded:
+    """Each tensor where those before it are filled to."""
+    total, dtype = sizes.padded(size_of(layout[dim])), node.meta["val"].dtype
+    made, filled = None, 0
+    for t in tensors:
+        tensor, size = t.tensor.to(dtype), from_the_front(t.layout[dim])
+        if made is None:
+            pads = [0, 0] * (tensor.dim() - 1 - dim) + [0, total - tensor.shape[dim]]
+            made = torch.constant_pad_nd(tensor, pads)
+        else:
+            places = torch.arange(total, device=tensor.device) - sizes.actual(expression(filled))
+            taken = tensor.index_select(dim, places.clamp(0, tensor.shape[dim] - 1))
+            behind = (places >= 0).view([-1 if i == dim else 1 for i in range(tensor.dim())])
+            made = torch.where(behind, taken, made)
+        filled = filled + size
+    return Padded(made, layout)
 
 
 @rule("constant_pad_nd")
