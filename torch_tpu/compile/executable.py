@@ -90,6 +90,8 @@ class Executable:
         self.donated = {self.placeholders[i] for i in donated}
         self.by_itself: set[Node] = set()
         self.padding = padding
+        self.watching = padding is not None
+        self.sizes: list | None = None  # those of the first call that was not padded
         self.buckets = self._bucketed()
         self._arrange()
 
@@ -101,7 +103,7 @@ class Executable:
         try:
             return Buckets(self.module, self.name, self.donated, self.padding)
         except CannotPad as reason:
-            self._tell_refusal(str(reason))
+            self.padding.refused = str(reason)
             return None
 
     def prepare(self) -> dict[str, Layout]:
@@ -116,18 +118,23 @@ class Executable:
 
     def refuse(self, reason: str) -> None:
         """From here on each combination of sizes gets a program."""
-        self._tell_refusal(reason)
+        self.padding.refused = reason
         self.buckets = None
         self._arrange()
 
-    def _tell_refusal(self, reason: str) -> None:
-        self.padding.refused = reason
-        _tell_once(
-            "sizes",
-            "torch.compile on tpu: a program has fixed shapes, and this graph cannot be padded to "
-            f"a few ({reason}), so that it gets a program for each combination of sizes. The "
-            "Python code is not traced again for it.",
-        )
+    def _watch(self, inputs: Sequence) -> None:
+        """Says, once sizes do vary, what it costs that they are not padded."""
+        sizes = [x.shape if isinstance(x, torch.Tensor) else x for x in inputs]
+        if self.sizes is None:
+            self.sizes = sizes
+        elif self.sizes != sizes:
+            self.watching = False
+            _tell_once(
+                "sizes",
+                "torch.compile on tpu: a program has fixed shapes, and this graph cannot be padded "
+                f"to a few ({self.padding.refused}), so that it gets a program for each "
+                "combination of sizes. The Python code is not traced again for it.",
+            )
 
     def _arrange(self) -> None:
         staging = Staging(self.module.graph, self.by_itself)
@@ -173,6 +180,8 @@ class Executable:
                     inputs[:] = buckets.unpadded(inputs)
             else:
                 inputs[:] = self.buckets.unpadded(inputs)
+        if self.watching and self.padding.refused is not None:
+            self._watch(inputs)
         if self.direct is not None and _C.get_eager_mode() != "debug":
             try:
                 outputs = self.programs[0].graph().run(inputs)
