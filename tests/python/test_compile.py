@@ -5,20 +5,18 @@ import copy
 import functools
 from unittest import mock
 
+import compiled_graphs
 import pytest
 import torch
 from agreement import moved, same
 from torch._dynamo.utils import counters
 
-from torch_tpu.compile import backend, executable
+from torch_tpu.compile import backend
 
 
 @pytest.fixture(autouse=True)
 def fresh():
-    torch._dynamo.reset()
-    counters.clear()
-    torch.tpu.clear_fallbacks()
-    executable._told.clear()
+    compiled_graphs.forget()
     yield
     torch.tpu.set_eager_mode("strict")
 

@@ -4,6 +4,7 @@ import concurrent.futures
 import copy
 import warnings
 
+import compiled_graphs
 import pytest
 import sympy
 import torch
@@ -12,7 +13,7 @@ from agreement import moved, same
 from torch import nn
 from torch._dynamo.utils import counters
 
-from torch_tpu.compile import executable, extents
+from torch_tpu.compile import extents
 from torch_tpu.compile.buckets import bucket_of
 
 SIZES = (5, 6, 7, 11, 12)
@@ -20,10 +21,7 @@ SIZES = (5, 6, 7, 11, 12)
 
 @pytest.fixture(autouse=True)
 def fresh():
-    torch._dynamo.reset()
-    counters.clear()
-    torch.tpu.clear_fallbacks()
-    executable._told.clear()
+    compiled_graphs.forget()
 
 
 def tensor(*shape, seed=0, high=None):

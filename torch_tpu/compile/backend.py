@@ -57,8 +57,9 @@ def _compile_backward(module: GraphModule, inputs: Sequence) -> CompiledGraph:
     # Activations that only the backward pass holds.
     donated = tuple(getattr(metadata, "bw_donated_idxs", None) or ())
     forward, layouts = getattr(context, "torch_tpu_forward", (None, {}))
-    padding = Padding.of(module)
-    if forward is not None:
+    if forward is None:
+        padding = Padding.of(module)
+    else:
         padding = dataclasses.replace(
             forward.padding, kept=None, layouts=layouts, results=by_shape(layouts)
         )

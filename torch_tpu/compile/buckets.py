@@ -23,6 +23,7 @@ from .extents import (
     Layout,
     Size,
     Sizes,
+    Symbols,
     expression,
     plain,
     shape_of,
@@ -111,6 +112,7 @@ class Buckets:
             if isinstance(n.meta.get("val"), torch.Tensor)
         }
         self.device = self._check()
+        self.outputs = self._outputs()
         self.graphs: dict[tuple, _Program] = {}
 
     def _sources(self) -> dict[sympy.Symbol, tuple[int, int | None]]:
@@ -185,9 +187,9 @@ class Buckets:
                 for node in self.module.graph.nodes:
                     if node.op not in ("placeholder", "output", "get_attr") and not is_number(node):
                         self._run(sizes, node, env)
-            for node in self._outputs():
+            for node in self.outputs:
                 program.layouts[node] = env[node].layout
-            return [env[node].tensor for node in self._outputs()]
+            return [env[node].tensor for node in self.outputs]
 
         return body
 
@@ -245,11 +247,13 @@ class Buckets:
             if made.tensor.dtype != expected.dtype:
                 raise CannotPad(f"its result is {expected.dtype}, not {made.tensor.dtype}")
 
-    def _program(self, values: Mapping[sympy.Symbol, int | float]) -> "_Program":
+    def _buckets(self, values: Mapping[sympy.Symbol, int | float]) -> dict[sympy.Symbol, int]:
         sizes = self.padding.sizes
-        buckets = {s: bucket_of(v, sizes[str(s)]) for s, v in values.items() if str(s) in sizes}
-        others = {s: v for s, v in values.items() if str(s) not in sizes}
-        fixed = others if self.padding.fixed else {}
+        return {s: bucket_of(v, sizes[str(s)]) for s, v in values.items() if str(s) in sizes}
+
+    def _program(self, values: Mapping[sympy.Symbol, int | float]) -> "_Program":
+        buckets = self._buckets(values)
+        fixed = {s: v for s, v in values.items() if s not in buckets and self.padding.fixed}
         key = (*buckets.values(), *fixed.values())
         if (found := self.graphs.get(key)) is None:
             apart = self.padding.layouts or self.kept < len(self.results)
@@ -257,6 +261,7 @@ class Buckets:
                 raise CannotPad("a number that is not a size has changed")
             arguments = [s for s in values if s not in fixed]
             found = self.graphs[key] = _Program(buckets, fixed, arguments)
+            found.shapes = {n: shape_of(self.layouts[n], found.padded) for n in self.tensors}
             found.graph = _C.Graph(self.name, self._body(found), self.donated, functional=True)
         return found
 
@@ -284,7 +289,7 @@ class Buckets:
         hints = {symbol: number.node.hint for symbol, number in given.items()}
         program = self._program(hints)
         with torch.utils._python_dispatch._disable_current_modes():
-            given = [stand_in(self._likely(n, program.padded)) for n in self.tensors]
+            given = [stand_in(self._likely(n, program.shapes[n])) for n in self.tensors]
             self._record(program, given + [self._number(hints[s]) for s in program.arguments])
         return {node.name: layout for node, layout in program.layouts.items()}
 
@@ -295,8 +300,8 @@ class Buckets:
             raise CannotPad(str(error)) from error
         program.recorded = True
 
-    def _likely(self, node: Node, padded: Mapping[sympy.Symbol, int]) -> torch.Tensor:
-        shape, value = shape_of(self.layouts[node], padded), node.meta["val"]
+    def _likely(self, node: Node, shape: list[int]) -> torch.Tensor:
+        value = node.meta["val"]
         return torch.empty(shape, dtype=value.dtype, device=value.device)
 
     # --- running
@@ -312,7 +317,7 @@ class Buckets:
         kept = self.padding.layouts
         held = [
             env[n]
-            if n.name in kept and list(env[n].shape) == shape_of(self.layouts[n], program.padded)
+            if n.name in kept and list(env[n].shape) == program.shapes[n]
             else _pad(env[n], self.layouts[n], program.padded, actual)
             for n in self.tensors
         ]
@@ -331,7 +336,7 @@ class Buckets:
         inputs.clear()
         outputs = {}
         if self.device is not None:
-            outputs.update(zip(self._outputs(), program.graph.run(held), strict=True))
+            outputs.update(zip(self.outputs, program.graph.run(held), strict=True))
         results = []
         for i, node in enumerate(self.results):
             if not isinstance(node, Node):
@@ -353,9 +358,7 @@ class Buckets:
     def unpadded(self, inputs: list) -> list:
         """Inputs of the backward pass without what the forward pass left padded."""
         actual = self._values(inputs)
-        sizes = self.padding.sizes
-        buckets = {s: bucket_of(v, sizes[str(s)]) for s, v in actual.items() if str(s) in sizes}
-        buckets = {**actual, **buckets}
+        buckets = {**actual, **self._buckets(actual)}
         return [
             unpad(x, self.layouts[n], buckets, actual)
             if n in self.layouts and n.name in self.padding.layouts
@@ -369,13 +372,13 @@ class _Program:
     buckets: dict[sympy.Symbol, int]
     fixed: dict[sympy.Symbol, int]
     arguments: list[sympy.Symbol]  # what it takes behind the tensors
+    shapes: dict[Node, list[int]] = dataclasses.field(default_factory=dict)  # of padded inputs
     layouts: dict[Node, Layout] = dataclasses.field(default_factory=dict)  # of recorded outputs
     graph: _C.Graph | None = None
     recorded: bool = False
 
-    @property
-    def padded(self) -> dict[sympy.Symbol, int]:
-        return {**self.buckets, **self.fixed}
+    def __post_init__(self) -> None:
+        self.padded = {**self.buckets, **self.fixed}
 
 
 def _padded_nowhere(value: object) -> object:
@@ -389,8 +392,8 @@ def _plain_value(value: object) -> object:
 def _pad(
     x: torch.Tensor,
     layout: Layout,
-    buckets: Mapping[sympy.Symbol, int],
-    actual: Mapping[sympy.Symbol, int],
+    buckets: Symbols,
+    actual: Symbols,
 ) -> torch.Tensor:
     """`x` with zeros behind what is filled, in a buffer of its own."""
     if not any(map(varies, layout)):
@@ -414,8 +417,8 @@ def _pad(
 def unpad(
     x: torch.Tensor,
     layout: Layout,
-    buckets: Mapping[sympy.Symbol, int],
-    actual: Mapping[sympy.Symbol, int],
+    buckets: Symbols,
+    actual: Symbols,
 ) -> torch.Tensor:
     """What is filled of `x`, in a buffer of its own unless that is all."""
     shape = shape_of(layout, actual)

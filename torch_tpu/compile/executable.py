@@ -140,7 +140,11 @@ class Executable:
         staging = Staging(self.module.graph, self.by_itself)
         self.results = staging.output.args[0]
         self.stages = staging.stages
-        self.repeatable = staging.repeatable
+        # Of each stage, without the nodes that are computed again in its program.
+        self.own = [
+            [n for n in stage.nodes if stage.device is None or n not in staging.repeatable]
+            for stage in self.stages
+        ]
         self.programs = [
             stage.device and _Program(self.module, stage, self.name, self.donated)
             for stage in self.stages
@@ -209,7 +213,7 @@ class Executable:
             stage, program = self.stages[i], self.programs[i]
             if program is None:
                 self._run_single([n for n in stage.nodes if n not in done], env)
-            elif not done.issuperset(self._own(stage)):
+            elif not done.issuperset(self.own[i]):
                 numbers = tuple(env[n] for n in program.numbers)
                 held = [env.pop(n) if self.last.get(n) == i else env[n] for n in program.tensors]
                 try:
@@ -222,17 +226,11 @@ class Executable:
                     continue
                 for node, value in zip(stage.outputs, outputs, strict=True):
                     env[node] = value.item() if is_number(node) else value
-            for node in self._own(stage):
+            for node in self.own[i]:
                 done.add(node)
                 if self.last.get(node) == i:
                     env.pop(node, None)
             i += 1
-
-    def _own(self, stage: Stage) -> list[Node]:
-        """The nodes of a stage without those that are computed again in its program."""
-        if stage.device is None:
-            return stage.nodes
-        return [n for n in stage.nodes if n not in self.repeatable]
 
     def _cut(self, stage: Stage, failure: Exception) -> None:
         """Lets what keeps `stage` from being a program run by itself: the node that cannot be

@@ -17,6 +17,7 @@ from torch.utils._sympy import functions
 Size = int | sympy.Expr
 Dimension = tuple[Size, ...]  # no factor of 1, no two ints side by side
 Layout = tuple[Dimension, ...]
+Symbols = Mapping[sympy.Symbol, int]
 
 
 class CannotPad(Exception):
@@ -114,7 +115,7 @@ def reshaped(layout: Layout, shape: Sequence[Size]) -> Layout:
     return tuple(found)
 
 
-def value_of(size: Size, symbols: Mapping[sympy.Symbol, int]) -> int:
+def value_of(size: Size, symbols: Symbols) -> int:
     if isinstance(size, int):
         return size
     value = size.subs(symbols)
@@ -123,7 +124,7 @@ def value_of(size: Size, symbols: Mapping[sympy.Symbol, int]) -> int:
     return int(value)
 
 
-def shape_of(layout: Layout, symbols: Mapping[sympy.Symbol, int]) -> list[int]:
+def shape_of(layout: Layout, symbols: Symbols) -> list[int]:
     return [math.prod(value_of(factor, symbols) for factor in d) for d in layout]
 
 
@@ -140,9 +141,9 @@ class Sizes:
 
     def __init__(
         self,
-        buckets: Mapping[sympy.Symbol, int],
+        buckets: Symbols,
         actual: Mapping[sympy.Symbol, torch.Tensor],
-        fixed: Mapping[sympy.Symbol, int],
+        fixed: Symbols,
     ) -> None:
         """`actual`: 0-d tensors on the device. `fixed`: numbers that the program is for."""
         self.buckets = buckets

@@ -5,16 +5,15 @@ from collections.abc import Sequence
 from torch.fx import Node
 
 from ..extents import Sizes, broadcast
-from .rule import Padded, call, count_of, rule, widened, zeroed
+from .rule import Padded, call, count_of, filled, rule, widened, zeroed
 
-
-def _ignoring(sizes: Sizes, target: Padded, ignored: int) -> Padded:
-    return Padded(sizes.fill(target.tensor, target.layout, ignored), target.layout)
+# at::Reduction
+NONE, MEAN, SUM = 0, 1, 2
 
 
 @rule("nll_loss_forward", "nll_loss2d_forward")
 def _nll_loss(sizes: Sizes, node: Node, x: Padded, target: Padded, weight, reduction, ignored):
-    target = _ignoring(sizes, target, ignored)
+    target = filled(sizes, target, ignored)
     layouts = [target.layout if reduction == 0 else (), ()]
     args = (zeroed(sizes, x), target, weight, reduction, ignored)
     return call(sizes, node, args, {}, layouts)
@@ -24,7 +23,7 @@ def _nll_loss(sizes: Sizes, node: Node, x: Padded, target: Padded, weight, reduc
 def _nll_loss_backward(
     sizes: Sizes, node: Node, grad, x: Padded, target, weight, reduction, ignored, total
 ):
-    args = (grad, x, _ignoring(sizes, target, ignored), weight, reduction, ignored, total)
+    args = (grad, x, filled(sizes, target, ignored), weight, reduction, ignored, total)
     return call(sizes, node, args, {}, x.layout)
 
 
@@ -53,10 +52,6 @@ def _loss_backward(sizes: Sizes, node: Node, grad: Padded, x: Padded, target: Pa
         grad = Padded((grad.tensor / count).to(grad.tensor.dtype), grad.layout)
         args[place] = SUM
     return call(sizes, node, (grad, x, target, *args), {}, layout)
-
-
-# at::Reduction
-NONE, MEAN, SUM = 0, 1, 2
 
 
 def _with_reduction(node: Node, args: Sequence) -> tuple[list, int]:

@@ -3,17 +3,14 @@
 from torch.fx import Node
 
 from ..extents import CannotPad, Sizes, broadcast
-from .rule import Padded, call, rule
+from .rule import Padded, call, filled, rule
 
 
 def _contracted(sizes: Sizes, a: Padded, b: Padded) -> tuple[Padded, Padded]:
     """With zeros where rows of `a` and columns of `b` are padded."""
     if a.layout[-1] != b.layout[-2]:
         raise CannotPad("dimensions that are padded differently meet")
-    return (
-        Padded(sizes.fill(a.tensor, a.layout, 0, [-1]), a.layout),
-        Padded(sizes.fill(b.tensor, b.layout, 0, [-2]), b.layout),
-    )
+    return filled(sizes, a, 0, [-1]), filled(sizes, b, 0, [-2])
 
 
 @rule("mm", "bmm")

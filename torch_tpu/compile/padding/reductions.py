@@ -13,6 +13,7 @@ from .rule import (
     call,
     count_of,
     dims_of,
+    filled,
     highest,
     is_number,
     lowest,
@@ -47,11 +48,11 @@ def _reduction(sizes: Sizes, node: Node, x: Padded, dims=None, keepdim=False, **
         raise CannotPad("it numbers the places of a padded tensor")
     if any(len(x.layout[d]) > 1 and varies(x.layout[d]) for d in reduced) and name[:3] == "arg":
         raise CannotPad("it numbers the places of a padded tensor")
-    filled = sizes.fill(x.tensor, x.layout, _NEUTRAL[name](x.tensor.dtype), reduced)
+    x = filled(sizes, x, _NEUTRAL[name](x.tensor.dtype), reduced)
     layout = reduced_layout(x.layout, reduced, keepdim)
     args = [a for a, given in ((dims, len(node.args) > 1), (keepdim, len(node.args) > 2)) if given]
     layouts = layout if isinstance(node.meta["val"], torch.Tensor) else [layout, layout]
-    return call(sizes, node, (Padded(filled, x.layout), *args), kwargs, layouts)
+    return call(sizes, node, (x, *args), kwargs, layouts)
 
 
 @rule("mean")
@@ -88,9 +89,9 @@ def _vector_norm(sizes: Sizes, node: Node, x: Padded, ord=2, dims=None, keepdim=
     if not ord > 0:
         raise CannotPad("zeros count in this norm")
     reduced = dims_of(x, dims)
-    filled = Padded(sizes.fill(x.tensor, x.layout, 0, reduced), x.layout)
+    x = filled(sizes, x, 0, reduced)
     layout = reduced_layout(x.layout, reduced, keepdim)
-    return call(sizes, node, (filled, ord, dims, keepdim), kwargs, layout)
+    return call(sizes, node, (x, ord, dims, keepdim), kwargs, layout)
 
 
 @rule("topk")
@@ -100,26 +101,25 @@ def _topk(sizes: Sizes, node: Node, x: Padded, k: int, dim=-1, largest=True, ord
         raise CannotPad("how many it takes varies")
     from_the_front(x.layout[dim])
     last = (lowest if largest else highest)(x.tensor.dtype)
-    filled = Padded(sizes.fill(x.tensor, x.layout, last, [dim]), x.layout)
+    x = filled(sizes, x, last, [dim])
     layout = (*x.layout[:dim], dimension([k]), *x.layout[dim + 1 :])
-    return call(sizes, node, (filled, k, dim, largest, ordered), {}, [layout, layout])
+    return call(sizes, node, (x, k, dim, largest, ordered), {}, [layout, layout])
 
 
 @rule("cumsum", "cumprod")
 def _cumulative(sizes: Sizes, node: Node, x: Padded, dim: int, **kwargs):
-    if varies(x.layout[dim]):
-        from_the_front(x.layout[dim])
+    from_the_front(x.layout[dim])
     return call(sizes, node, (x, dim), kwargs, x.layout)
 
 
 @rule("_softmax", "_log_softmax")
 def _softmax(sizes: Sizes, node: Node, x: Padded, dim: int, half_to_float: bool):
-    filled = Padded(sizes.fill(x.tensor, x.layout, -math.inf, [dim]), x.layout)
-    return call(sizes, node, (filled, dim, half_to_float), {}, x.layout)
+    x = filled(sizes, x, -math.inf, [dim])
+    return call(sizes, node, (x, dim, half_to_float), {}, x.layout)
 
 
 @rule("_softmax_backward_data", "_log_softmax_backward_data")
 def _softmax_backward(sizes: Sizes, node: Node, grad: Padded, output: Padded, dim, dtype):
     layout = broadcast([grad.layout, output.layout])
-    filled = [Padded(sizes.fill(t.tensor, t.layout, 0, [dim]), layout) for t in (grad, output)]
-    return call(sizes, node, (*filled, dim, dtype), {}, layout)
+    given = [filled(sizes, t, 0, [dim]) for t in (grad, output)]
+    return call(sizes, node, (*given, dim, dtype), {}, layout)

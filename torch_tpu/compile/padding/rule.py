@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import sympy
 import torch
@@ -99,11 +99,14 @@ def reduced_layout(layout: Layout, dims: Sequence[int], keepdim: bool) -> Layout
     return tuple(() if i in dims else d for i, d in enumerate(layout) if keepdim or i not in dims)
 
 
+def filled(sizes: Sizes, x: Padded, value: object, dims: Iterable[int] | None = None) -> Padded:
+    """With `value` in the padding of `dims`; of all dimensions without."""
+    return Padded(sizes.fill(x.tensor, x.layout, value, dims), x.layout)
+
+
 def zeroed(sizes: Sizes, value: object) -> object:
-    """Zeros in the padding."""
-    if isinstance(value, Padded) and value.varies:
-        return Padded(sizes.fill(value.tensor, value.layout, 0), value.layout)
-    return value
+    """Zeros in the padding of a tensor; other arguments as they are."""
+    return filled(sizes, value, 0) if isinstance(value, Padded) else value
 
 
 def lowest(dtype: torch.dtype) -> object:

@@ -84,10 +84,6 @@ def _squeeze(sizes: Sizes, node: Node, x: Padded, dims=None):
     return Padded(x.tensor.squeeze(dims), reduced_layout(x.layout, dims, False))
 
 
-def _at(sizes: Sizes, x: Padded, dim: int, places: torch.Tensor) -> torch.Tensor:
-    return x.tensor.index_select(dim, places)
-
-
 @rule("select")
 def _select(sizes: Sizes, node: Node, x: Padded, dim: int, index):
     dim %= len(x.layout)
@@ -96,10 +92,11 @@ def _select(sizes: Sizes, node: Node, x: Padded, dim: int, index):
         if is_number(index):
             raise CannotPad("it takes a place that varies")
         return call(sizes, node, (x, dim, index), {}, layout)
-    size = from_the_front(x.layout[dim])
+    from_the_front(x.layout[dim])
     if is_number(index) or index < 0:
-        place = sizes.actual(expression(size + index) if not is_number(index) else index)
-        return Padded(_at(sizes, x, dim, place.view(1)).squeeze(dim), layout)
+        there = x.tensor.shape[dim]
+        place = _places(sizes, x.layout[dim], index, 1, 1, there, x.tensor.device)
+        return Padded(x.tensor.index_select(dim, place).squeeze(dim), layout)
     return Padded(x.tensor.select(dim, index), layout)
 
 
@@ -114,8 +111,7 @@ def _slice(sizes: Sizes, node: Node, x: Padded, dim=0, start=None, end=None, ste
         return call(sizes, node, (x, dim, start, end, step), {}, layout)
     if start == 0 and size_of(own) == size_of(result):
         return x
-    if varies(own):
-        from_the_front(own)
+    from_the_front(own)
     length, there = sizes.padded(size_of(result)), x.tensor.shape[dim]
     if step == 1 and not is_number(start) and 0 <= start <= there - length:
         return Padded(x.tensor.narrow(dim, start, length), layout)
@@ -149,10 +145,10 @@ def _flip(sizes: Sizes, node: Node, x: Padded, dims: Sequence[int]):
     return Padded(tensor, x.layout)
 
 
-def _into(sizes: Sizes, node: Node, grad: Padded, layout: Layout, dim: int, places) -> Padded:
+def _into(sizes: Sizes, grad: torch.Tensor, layout: Layout, dim: int, places) -> Padded:
     """Zeros of this layout with `grad` at `places` of a dimension."""
-    zeros = torch.zeros(sizes.shape(layout), dtype=grad.tensor.dtype, device=grad.tensor.device)
-    return Padded(zeros.index_add(dim, places, grad.tensor), layout)
+    zeros = torch.zeros(sizes.shape(layout), dtype=grad.dtype, device=grad.device)
+    return Padded(zeros.index_add(dim, places, grad), layout)
 
 
 @rule("select_backward")
@@ -162,11 +158,9 @@ def _select_backward(sizes: Sizes, node: Node, grad: Padded, shape, dim: int, in
     layout = (*grad.layout[:dim], result[dim], *grad.layout[dim:])
     if not varies(result[dim]) and not is_number(index):
         return call(sizes, node, (grad, sizes.shape(layout), dim, index), {}, layout)
-    if not is_number(index):
-        index = index if index >= 0 else expression(size_of(result[dim]) + index)
-    place = torch.as_tensor(sizes.actual(index), device=grad.tensor.device).view(1)
-    row = Padded(grad.tensor.unsqueeze(dim), layout)
-    return _into(sizes, node, row, layout, dim, place)
+    there, device = sizes.padded(size_of(result[dim])), grad.tensor.device
+    place = _places(sizes, result[dim], index, 1, 1, there, device)
+    return _into(sizes, grad.tensor.unsqueeze(dim), layout, dim, place)
 
 
 @rule("slice_backward")
@@ -180,13 +174,12 @@ def _slice_backward(sizes: Sizes, node: Node, grad: Padded, shape, dim: int, sta
         return grad
     tensor = sizes.fill(grad.tensor, grad.layout, 0, [dim])
     own, length, there = result[dim], tensor.shape[dim], sizes.padded(size_of(result[dim]))
-    if varies(own):
-        from_the_front(own)
+    from_the_front(own)
     if step == 1 and not is_number(start) and 0 <= start <= there - length:
         pads = [0, 0] * (len(layout) - 1 - dim) + [start, there - start - length]
         return Padded(torch.constant_pad_nd(tensor, pads), layout)
     places = _places(sizes, own, start, step, length, there, tensor.device)
-    return _into(sizes, node, Padded(tensor, grad.layout), layout, dim, places)
+    return _into(sizes, tensor, layout, dim, places)
 
 
 @rule("split", "split_with_sizes", "unbind", "chunk")
