@@ -241,6 +241,21 @@ PYBIND11_MODULE(_C, m) {
     dict["stored"] = info.stored;
     return dict;
   });
+  m.def("load_cached", [](const std::string& key) -> std::optional<py::bytes> {
+    std::optional<std::string> found;
+    {
+      py::gil_scoped_release release;
+      found = Runtime::disk_cache().Load(key);
+    }
+    if (!found) return std::nullopt;
+    return py::bytes(*found);
+  });
+  m.def(
+      "store_cached",
+      [](const std::string& key, const std::string& contents) {
+        Runtime::disk_cache().Store(key, contents);
+      },
+      ReleaseGil());
   m.def(
       "clear_cache", [] { Runtime::disk_cache().Clear(); }, ReleaseGil());
   m.def("fallbacks", &FallbackList);

@@ -9,7 +9,8 @@
 
 namespace torch_tpu::trace {
 
-// Serialized executables in a directory, kept from run to run and shared by processes. An entry is
+// Serialized executables, and what else `torch.compile` keeps of a program, in a directory, from
+// run to run and shared by processes. An entry is
 // a file named by the hash of its key and holds the key, so that a collision is a miss; a file is
 // written whole or not at all, and one that is torn, foreign or not the user's own is a miss. When
 // the files exceed the limit the longest unused go. Thread-safe. Nothing here throws: a cache that
@@ -25,7 +26,7 @@ class DiskCache {
 
   bool usable() const { return why_unusable_.empty(); }
   std::optional<std::string> Load(std::string_view key);
-  void Store(std::string_view key, std::string_view executable);
+  void Store(std::string_view key, std::string_view contents);
   // Removes all entries.
   void Clear();
 

@@ -13,3 +13,5 @@ if "TORCH_TPU_CACHE_DIR" not in os.environ:
 if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
     # AOTAutograd's cache, which `torch.compile` uses.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(os.environ["TORCH_TPU_CACHE_DIR"], "aot")
+# Most tests of compiled code count what is traced and compiled. `test_traces` turns it on.
+os.environ.setdefault("TORCH_TPU_TRACE_CACHE", "0")

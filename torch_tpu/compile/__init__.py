@@ -8,9 +8,10 @@ same kernels and rules as eager code, and what was recorded is kept as one progr
 __all__ = ["tpu"]
 
 
-def tpu(module, inputs, **options):
-    """The backend "tpu" of `torch.compile`; see `backend.tpu`."""
+def __getattr__(name: str):
     # Loaded when something is compiled: it needs a good part of PyTorch that `import torch` leaves.
-    from . import backend
+    if name == "tpu":
+        from .backend import tpu
 
-    return backend.tpu(module, inputs, **options)
+        return tpu
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,10 +1,7 @@
 """The backend "tpu" of `torch.compile`."""
 
 import dataclasses
-import functools
-import hashlib
 import itertools
-import pathlib
 from collections.abc import Callable, Sequence
 
 import torch
@@ -13,9 +10,11 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .artifact import CompiledGraph
 from .buckets import Padding, by_shape
-from .inference import compile_inference
+from .fingerprint import fingerprint
+from .inference import inference_program
 from .partition import partition
 from .staging import values_of
+from .traces import store
 
 
 def on_tpu(module: GraphModule, inputs: Sequence) -> bool:
@@ -83,15 +82,6 @@ def _aot_autograd() -> Callable:
     )
 
 
-@functools.cache
-def _fingerprint() -> str:
-    """Of this package: what another version has cached may be cut and partitioned otherwise."""
-    digest = hashlib.sha256()
-    for path in sorted(pathlib.Path(__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
 def _share_storage(inputs: Sequence) -> bool:
     plain = [
         x for x in inputs if isinstance(x, torch.Tensor) and not is_traceable_wrapper_subclass(x)
@@ -109,9 +99,12 @@ def tpu(module: GraphModule, inputs: Sequence, **options) -> Callable:
         from torch._inductor.compile_fx import compile_fx
 
         return compile_fx(module, inputs)
-    if (run := compile_inference(module, inputs, "compiled")) is not None:
+    program = inference_program(module, inputs, "compiled")
+    run = program.prepared() if program is not None else None
+    store.note(program if run is not None else None)
+    if run is not None:
         return run
-    tag = f"{torch.compiler.config.cache_key_tag} torch_tpu {_fingerprint()}"
+    tag = f"{torch.compiler.config.cache_key_tag} torch_tpu {fingerprint()}"
     caching = torch._functorch.config.enable_autograd_cache and not _share_storage(inputs)
     with (
         torch.compiler.config.patch(cache_key_tag=tag),
@@ -127,3 +120,6 @@ def tpu(module: GraphModule, inputs: Sequence, **options) -> Callable:
         ),
     ):
         return _aot_autograd()(module, inputs)
+
+
+store.install()

@@ -10,10 +10,11 @@ def route_inductor() -> None:
 
     "inductor" is what `torch.compile` takes by default, and what Transformers' Trainer asks for. It
     has doors for code generators, one for each device, but none for a compiler of whole graphs;
-    hence this one method is replaced. Graphs without anything on tpu pass through.
+    hence this one method is replaced. Graphs without anything on tpu pass through. And it is made
+    when something is to be compiled, which is when `traces` has to be there.
     """
     wrapper = torch._TorchCompileInductorWrapper
-    inductor = wrapper.__call__
+    inductor, initialize = wrapper.__call__, wrapper.__init__
     if getattr(inductor, "_serves_tpu", False):
         return
 
@@ -25,5 +26,13 @@ def route_inductor() -> None:
             return tpu(module, inputs)
         return inductor(self, module, inputs, **arguments)
 
+    @functools.wraps(initialize)
+    def __init__(self, *arguments, **options):
+        from .traces import store
+
+        initialize(self, *arguments, **options)
+        store.install()
+
     call._serves_tpu = True
     wrapper.__call__ = call
+    wrapper.__init__ = __init__

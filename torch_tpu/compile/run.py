@@ -54,7 +54,7 @@ def plain_operators():
 
 
 def run_nodes(
-    module: GraphModule,
+    module: GraphModule | None,
     nodes: Iterable[Node],
     env: dict[Node, object],
     *,
@@ -63,6 +63,7 @@ def run_nodes(
 ) -> None:
     """Computes `nodes` into `env`, which holds what they depend on.
 
+    `module` has what the nodes call or take from it; none is needed for those that do neither.
     Under a capture CPU numbers become the device's: `device` replaces the CPU in the arguments of
     what is computed from them. `lines` records the Python line of each operator. Raises
     CannotCapture for a node that cannot be recorded.
