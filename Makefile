@@ -64,12 +64,16 @@ $(VENV)/package.stamp: pyproject.toml torch_tpu/__init__.py
 demo: build $(VENV)/demo.stamp $(VENV)/models.stamp
 	@$(BIN)/python examples/chat.py $(DEMO_ARGS)
 
+# Each starts processes of its own that wait for one another; one at a time.
+DISTRIBUTED_TESTS := $(sort $(wildcard tests/python/test_distributed_*.py))
+
 test: test-python test-cpp
 
 # A few files a process: compiled programs stay mapped, and a process has 65530 mappings.
 test-python: build $(VENV)/demo.stamp $(VENV)/models.stamp $(VENV)/test.stamp $(VENV)/tpu.stamp
-	printf '%s\n' $(sort $(wildcard tests/python/test_*.py)) \
-	  | xargs -n 6 $(BIN)/python -m pytest $(TEST_ARGS)
+	printf '%s\n' $(filter-out $(DISTRIBUTED_TESTS),$(sort $(wildcard tests/python/test_*.py))) \
+	  | xargs -P $(JOBS) -n 4 $(BIN)/python -m pytest $(TEST_ARGS)
+	printf '%s\n' $(DISTRIBUTED_TESTS) | xargs -n 6 $(BIN)/python -m pytest $(TEST_ARGS)
 
 test-cpp: build gtest
 	@cmake -S . -B $(BUILD) -DTORCH_TPU_CPP_TESTS=ON --log-level=WARNING

@@ -8,7 +8,6 @@ import importlib
 import itertools
 import marshal
 import os
-import pickle
 import sys
 import time
 import types
@@ -65,6 +64,9 @@ def _file(path: str) -> str:
     return _file_digest(path, status.st_mtime_ns)
 
 
+_KEYS = "DICT_KEYS_MATCH"
+
+
 @dataclasses.dataclass
 class Entry:
     """A frame's trace. Everything in it can be pickled."""
@@ -73,6 +75,7 @@ class Entry:
     files: dict[str, str]
     guards: list[tuple]  # source, kind, arguments
     facts: list
+    key_order: list[tuple]  # source of a dictionary whose order matters, its keys
     # What Dynamo found.
     code: bytes
     globals: list[tuple[str, str, str]]  # name, what it is, its own name
@@ -80,7 +83,6 @@ class Entry:
     graph: bytes
     program: Program
     builtins: str | None
-    key_order: set
     sizes: dict
     automatic_dynamic: list
     side_effects: tuple
@@ -90,7 +92,9 @@ class Entry:
         for path, expected in self.files.items():
             if _file(path) != expected:
                 return f"{path} has changed"
-        for (source, kind, arguments), expected in zip(self.guards, self.facts, strict=True):
+        ordered = (((source, _KEYS, {}), keys) for source, keys in self.key_order)
+        guarded = zip(self.guards, self.facts, strict=True)
+        for (source, kind, arguments), expected in itertools.chain(guarded, ordered):
             try:
                 found = facts.of(kind, source, arguments)
             except Exception as error:
@@ -207,11 +211,10 @@ def written(traced: DynamoOutput, program: Program, before: set[str], seen: dict
             # The tensor itself, which a guard finds at its source.
             arguments = {k: v for k, v in create.keywords.items() if k != "value"}
         kind = guard.inner_create_fn().__name__
+        if kind == "SHAPE_ENV":
+            continue  # no size varies
         found.append(facts.of(kind, guard.originating_source, arguments))
-        if kind != "SHAPE_ENV":
-            guards.append((guard.originating_source, kind, arguments))
-        else:
-            found.pop()
+        guards.append((guard.originating_source, kind, arguments))
     new_globals, compiled = _globals_of(output, traced.bytecode, before)
     sizes = {}
     for source, geometry in output.input_source_to_sizes_strides.items():
@@ -239,7 +242,7 @@ def written(traced: DynamoOutput, program: Program, before: set[str], seen: dict
         graph=graph.write(program.graph),
         program=dataclasses.replace(program, graph=None),
         builtins=output.name_of_builtins_dict_key_in_fglobals,
-        key_order=set(output.guard_on_key_order),
+        key_order=[(source, facts.of(_KEYS, source, {})) for source in output.guard_on_key_order],
         sizes=sizes,
         automatic_dynamic=[(*k, v) for k, v in observed().items() if seen.get(k) != v],
         side_effects=tuple(output.get_replayed_side_effect_source_refs()),
@@ -292,7 +295,7 @@ def restored(
             local_scope=local_scope,
             global_scope=global_scope,
             torch_function_mode_stack=[],
-            guard_on_key_order=entry.key_order,
+            guard_on_key_order={source for source, _ in entry.key_order},
             input_source_to_sizes_strides=entry.sizes,
             dual_level=torch.autograd.forward_ad._current_level,
             functorch_layers=[],
@@ -328,10 +331,3 @@ def restored(
     result = _Restored(traced, bytecode, [], None)
     result.checks = checks
     return result
-
-
-def dumps(entry: Entry) -> bytes:
-    try:
-        return pickle.dumps(entry, protocol=pickle.HIGHEST_PROTOCOL)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise NoFact(f"something that cannot be stored ({error})") from error

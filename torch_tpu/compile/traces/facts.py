@@ -309,7 +309,6 @@ _OF_PROCESS = (
     "TORCH_FUNCTION_STATE",
     "DEFAULT_DEVICE",
     "AUTOGRAD_SAVED_TENSORS_HOOKS",
-    "SHAPE_ENV",
 )
 _RULES.update(dict.fromkeys(_OF_PROCESS, lambda facts, value, arguments: None))
 
@@ -350,6 +349,7 @@ def state() -> object:
         _settings(torch._dynamo.config),
         _settings(torch.fx.experimental._config),
         torch.tpu.device_count(),
+        torch.tpu.current_device(),
         torch.tpu.get_device_name(),
         torch.cuda.is_available(),
     )

@@ -14,6 +14,7 @@ from torch.fx.graph import _get_qualified_name
 from torch.fx.node import map_aggregate
 
 from .facts import NoFact
+from .pickling import dumps
 
 # Of other libraries' operators, what they make of shapes may change.
 _LIBRARIES = ("aten", "prim", "prims")
@@ -52,7 +53,7 @@ def _name_of(target: Callable) -> str:
 
 
 def write(graph: Graph) -> bytes:
-    """Raises NoFact for a function that has no name of its own."""
+    """Raises NoFact for a function that has no name of its own, and for a constant tensor."""
     positions: dict[Node, int] = {}
     names: dict[Callable, str] = {}
     nodes = []
@@ -73,10 +74,7 @@ def write(graph: Graph) -> bytes:
         positions[node] = len(positions)
     lines: dict[str, str] = {}
     nodes = [(*n[:-1], tuple(lines.setdefault(line, line) for line in n[-1])) for n in nodes]
-    try:
-        return pickle.dumps(nodes, protocol=pickle.HIGHEST_PROTOCOL)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise NoFact(f"an argument in the graph ({error})") from error
+    return dumps(nodes)
 
 
 def read(stored: bytes) -> Graph:

@@ -21,6 +21,7 @@ from ..fingerprint import fingerprint
 from ..inference import Program
 from . import entry as entries
 from .facts import Facts, NoFact, code_digest, digest, state
+from .pickling import dumps
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,19 @@ def note(program: Program | None) -> None:
     """Told by the backend of each graph it compiles; None for one that is not kept."""
     if _compiled.programs is not None:
         _compiled.programs.append(program)
+
+
+# What PyTorch prints only while it traces.
+_PRINTED = ("graph", "graph_code", "graph_sizes", "bytecode", "trace_source", "trace_call")
+
+
+def _watched() -> bool:
+    """Whether somebody wants to see how a frame is traced."""
+    if any(os.environ.get(name) for name in ("TORCH_TRACE", "TORCH_COMPILE_DEBUG")):
+        return True
+    enabled = torch._logging._internal.log_state.is_artifact_enabled
+    tracing = logging.getLogger("torch._dynamo").isEnabledFor(logging.DEBUG)
+    return tracing or any(map(enabled, _PRINTED))
 
 
 def _serves(compiler_fn: Callable) -> bool:
@@ -113,7 +127,7 @@ def _keep(key: str, traced, code: types.CodeType, before: set[str], seen: dict) 
     programs = _compiled.programs
     if not programs or programs[-1] is None:
         return
-    entry = entries.dumps(entries.written(traced, programs[-1], before, seen))
+    entry = dumps(entries.written(traced, programs[-1], before, seen))
     others = [s for s in _stored(key) if s != entry]
     _C.store_cached(key.encode(), pickle.dumps([entry, *others[: _KEPT - 1]]))
     log.debug("%s: its trace is stored (%d bytes)", code.co_qualname, len(entry))
@@ -150,8 +164,10 @@ def install() -> None:
         except NoFact as reason:
             log.debug("%s: traces are not stored: %s", code.co_qualname, reason)
             return make()
-        if (found := _find(key, code, globals, locals, closure)) is not None:
-            return found
+        if not _watched():
+            found = _find(key, code, globals, locals, closure)
+            if found is not None:
+                return found
         before, seen = set(globals), entries.observed()
         outer, _compiled.programs = _compiled.programs, []
         try:
