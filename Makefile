@@ -15,6 +15,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 BUILD  := build
 JOBS   ?= $(shell nproc)
+# Test files' processes at a time; each may take 3 GiB.
+TESTERS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
 PIP    := $(BIN)/python -m pip install --disable-pip-version-check
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
@@ -72,7 +74,7 @@ test: test-python test-cpp
 # A few files a process: compiled programs stay mapped, and a process has 65530 mappings.
 test-python: build $(VENV)/demo.stamp $(VENV)/models.stamp $(VENV)/test.stamp $(VENV)/tpu.stamp
 	printf '%s\n' $(filter-out $(DISTRIBUTED_TESTS),$(sort $(wildcard tests/python/test_*.py))) \
-	  | xargs -P $(JOBS) -n 4 $(BIN)/python -m pytest $(TEST_ARGS)
+	  | xargs -P $(TESTERS) -n 4 $(BIN)/python -m pytest $(TEST_ARGS)
 	printf '%s\n' $(DISTRIBUTED_TESTS) | xargs -n 6 $(BIN)/python -m pytest $(TEST_ARGS)
 
 test-cpp: build gtest

@@ -835,6 +835,14 @@ def test_a_constant_of_the_graph_can_be_cached():
         assert counters["aot_autograd"]["autograd_cache_bypass"] == 0
 
 
+def test_operators_that_check_their_results_are_compiled_twice():
+    """The second time AOTAutograd's cache may answer."""
+    x = torch.randn(3, 3) + 4 * torch.eye(3)
+    for _ in range(2):
+        torch._dynamo.reset()
+        compiled_agrees(lambda x: torch.linalg.solve(x, x + 1) + torch.linalg.inv(x), x)
+
+
 # --- graph breaks, operators that need data
 
 

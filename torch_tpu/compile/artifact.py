@@ -40,8 +40,13 @@ class CompiledGraph(OutputCode):
         return self.executable(inputs)
 
     def prepare_for_serialization(self) -> None:
+        from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
         from torch.fx._graph_pickler import GraphPickler, Options
 
+        graph = self.executable.module.graph
+        if graph.find_nodes(op="call_function", target=torch.ops.higher_order.with_effects):
+            # AOTAutograd's entries leave out that such graphs take tokens first.
+            raise BypassAOTAutogradCache("operators with effects")
         # Constants are real tensors, and are to be read as such.
         with torch.utils._python_dispatch._disable_current_modes():
             self._stored = GraphPickler.dumps(
