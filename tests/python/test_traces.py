@@ -379,6 +379,19 @@ def uses_constant(x):
     return x * constant()
 
 
+class WithConstant:
+    @torch._dynamo.assume_constant_result
+    def constant(self):
+        return 4
+
+
+holder = WithConstant()
+
+
+def uses_constant_method(x):
+    return x * holder.constant()
+
+
 def raw(x):
     return torch.ops.torch_tpu_test_traces.twice(x) + 1
 
@@ -394,7 +407,7 @@ def test_not_kept():
         library.define("twice(Tensor x) -> Tensor")
         library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
         library.impl("twice", lambda x: torch.empty_like(x), "Meta")
-        for function in (uses_constant, raw):
+        for function in (uses_constant, uses_constant_method, raw):
             for _ in range(2):
                 retraced(function, x)
     for _ in range(2):

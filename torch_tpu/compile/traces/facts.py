@@ -161,7 +161,9 @@ class Facts:
                 self._module(base.__module__)
                 if base.__flags__ & (1 << 9):  # made by a class statement
                     for name, value in list(vars(base).items()):
-                        parts.extend((name, self._code(f.__code__)) for f in _functions_of(value))
+                        for function in _functions_of(value):
+                            _refuse_constant(function)
+                            parts.extend((name, self._code(function.__code__)))
             if issubclass(cls, enum.Enum):
                 parts.extend((member.name, self.constant(member.value)) for member in cls)
             found = self._classes[cls] = (cls.__module__, cls.__qualname__, digest(*parts))
@@ -200,11 +202,9 @@ class Facts:
         if isinstance(value, types.CodeType):
             return ("code", self._code(value))
         if isinstance(value, types.FunctionType):
-            module = value.__module__ or ""
-            if getattr(value, "_dynamo_marked_constant", False) and not _is_ours(module):
-                # Called while tracing, and what it gave is in the trace.
-                raise NoFact(f"{value.__qualname__}, whose result is taken for constant")
-            return ("function", module, value.__qualname__, self._code(value.__code__))
+            _refuse_constant(value)
+            code = self._code(value.__code__)
+            return ("function", value.__module__, value.__qualname__, code)
         if isinstance(value, types.BuiltinFunctionType):
             # A function of a module or of a class; another's is bound to an object without a name.
             owner = self.identity(value.__self__)
@@ -245,8 +245,11 @@ class Facts:
         )
 
 
-def _is_ours(module: str) -> bool:
-    return module.partition(".")[0] in ("torch", "torch_tpu")
+def _refuse_constant(function: types.FunctionType) -> None:
+    """What a function marked so gives is called for while tracing, and is part of the trace."""
+    ours = (function.__module__ or "").partition(".")[0] in ("torch", "torch_tpu")
+    if getattr(function, "_dynamo_marked_constant", False) and not ours:
+        raise NoFact(f"{function.__qualname__}, whose result is taken for constant")
 
 
 def _keys(facts: Facts, value: dict, arguments: dict) -> object:

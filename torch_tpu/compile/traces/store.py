@@ -154,6 +154,8 @@ def install() -> None:
 
         if (
             not _enabled
+            # Before anything is on tpu; and the key would start it.
+            or not torch.tpu.is_initialized()
             or any(options.get(k) for k in ("export", "package", "distributed_state"))
             or torch.compiler.config.force_disable_caches
             or not _serves(compiler_fn)
