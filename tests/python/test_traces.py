@@ -277,6 +277,18 @@ def test_cells_are_seen():
     assert count == 0
 
 
+def test_which_functions_are_the_same_is_seen():
+    def make(by):
+        return lambda x: x * by
+
+    def compared(x, f, g):
+        return f(x) if f is g else g(x) + 1
+
+    f, g = make(2), make(2)
+    kept(compared, x, f, f)
+    retraced(compared, x, f, g)
+
+
 def two(x, y, flag=None):
     x.add_(1)
     return x * y if flag else x - y

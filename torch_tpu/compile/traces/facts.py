@@ -131,8 +131,9 @@ class Facts:
     def _number(self, value: object) -> int | None:
         """Which of the values looked at this is: two sources that lead to one object lead to one
         object elsewhere, too."""
-        if isinstance(value, _SHARED):
-            return None
+        return None if isinstance(value, _SHARED) else self._numbered(value)
+
+    def _numbered(self, value: object) -> int:
         return self._numbers.setdefault(id(value), len(self._numbers))
 
     def knows(self, code: types.CodeType) -> bool:
@@ -166,7 +167,9 @@ class Facts:
                             parts.extend((name, self._code(function.__code__)))
             if issubclass(cls, enum.Enum):
                 parts.extend((member.name, self.constant(member.value)) for member in cls)
-            found = self._classes[cls] = (cls.__module__, cls.__qualname__, digest(*parts))
+            number = self._numbered(cls) if "<locals>" in cls.__qualname__ else None
+            found = (cls.__module__, cls.__qualname__, digest(*parts), number)
+            self._classes[cls] = found
         return found
 
     def constant(self, value: object) -> object:
@@ -203,8 +206,10 @@ class Facts:
             return ("code", self._code(value))
         if isinstance(value, types.FunctionType):
             _refuse_constant(value)
-            code = self._code(value.__code__)
-            return ("function", value.__module__, value.__qualname__, code)
+            name, code = value.__qualname__, self._code(value.__code__)
+            # There may be several of those that a function makes.
+            number = self._numbered(value) if "<locals>" in name else None
+            return ("function", value.__module__, name, code, number)
         if isinstance(value, types.BuiltinFunctionType):
             # A function of a module or of a class; another's is bound to an object without a name.
             owner = self.identity(value.__self__)
