@@ -44,7 +44,7 @@ uint64_t Hash(std::string_view bytes, uint64_t seed) {
 
 struct Header {
   char magic[8];
-  uint64_t key_bytes, executable_bytes, checksum;
+  uint64_t key_bytes, contents_bytes, checksum;
 };
 
 class File {
@@ -246,7 +246,7 @@ std::optional<std::string> DiskCache::Load(std::string_view key) {
     std::memcpy(&header, file->data(), sizeof header);
     const std::string_view body = std::string_view(*file).substr(sizeof header);
     if (std::memcmp(header.magic, kMagic, sizeof kMagic) == 0 && header.key_bytes == key.size() &&
-        body.size() >= key.size() && body.size() - key.size() == header.executable_bytes &&
+        body.size() >= key.size() && body.size() - key.size() == header.contents_bytes &&
         body.substr(0, key.size()) == key && Hash(body, header.key_bytes) == header.checksum) {
       utimensat(AT_FDCWD, path.c_str(), nullptr, 0);  // used now
       hits_.fetch_add(1, std::memory_order_relaxed);
@@ -257,16 +257,16 @@ std::optional<std::string> DiskCache::Load(std::string_view key) {
   return std::nullopt;
 }
 
-void DiskCache::Store(std::string_view key, std::string_view executable) {
+void DiskCache::Store(std::string_view key, std::string_view contents) {
   if (!usable()) return;
-  const auto size = static_cast<int64_t>(sizeof(Header) + key.size() + executable.size());
+  const auto size = static_cast<int64_t>(sizeof(Header) + key.size() + contents.size());
   if (size > limit_) return;
   Header header;
   std::memcpy(header.magic, kMagic, sizeof kMagic);
   header.key_bytes = key.size();
-  header.executable_bytes = executable.size();
+  header.contents_bytes = contents.size();
   std::string body(key);
-  body += executable;
+  body += contents;
   header.checksum = Hash(body, header.key_bytes);
   if (!WriteWhole(PathOf(key), {{reinterpret_cast<const char*>(&header), sizeof header}, body})) {
     return;

@@ -10,11 +10,10 @@
 namespace torch_tpu::trace {
 
 // Serialized executables, and what else `torch.compile` keeps of a program, in a directory, from
-// run to run and shared by processes. An entry is
-// a file named by the hash of its key and holds the key, so that a collision is a miss; a file is
-// written whole or not at all, and one that is torn, foreign or not the user's own is a miss. When
-// the files exceed the limit the longest unused go. Thread-safe. Nothing here throws: a cache that
-// cannot be used is one that is empty.
+// run to run and shared by processes. An entry is a file named by the hash of its key and holds the
+// key, so that a collision is a miss; a file is written whole or not at all, and one that is torn,
+// foreign or not the user's own is a miss. When the files exceed the limit the longest unused go.
+// Thread-safe. Nothing here throws: a cache that cannot be used is one that is empty.
 class DiskCache {
  public:
   // Makes `directory`, readable by this user alone, if it is missing. Refuses one that belongs to

@@ -24,21 +24,9 @@ def fresh(monkeypatch):
     compiled_graphs.forget()
 
 
-class Traced:
+def count_traces():
     """How many frames Dynamo traces."""
-
-    def __enter__(self):
-        trace = convert_frame.trace_frame
-        self.patch = mock.patch.object(convert_frame, "trace_frame", side_effect=trace)
-        self.mock = self.patch.start()
-        return self
-
-    def __exit__(self, *error):
-        self.patch.stop()
-
-    @property
-    def count(self):
-        return self.mock.call_count
+    return mock.patch.object(convert_frame, "trace_frame", wraps=convert_frame.trace_frame)
 
 
 def on_tpu(values):
@@ -66,9 +54,9 @@ def copied(values):
 def compiled(function, *arguments):
     """The result of `function` on tpu and how often it was traced, with an empty Dynamo."""
     torch._dynamo.reset()
-    with torch.no_grad(), Traced() as traced:
+    with torch.no_grad(), count_traces() as traced:
         result = torch.compile(function)(*on_tpu(arguments))
-    return result, traced.count
+    return result, traced.call_count
 
 
 def kept(function, *arguments, tolerance=1e-6):
@@ -164,11 +152,11 @@ def test_the_result_may_be_written_by_the_caller():
             state = {"total": torch.zeros((), device=device), "seen": []}
             given = x.clone().to(device)
             torch._dynamo.reset()
-            with torch.no_grad(), Traced() as traced:
+            with torch.no_grad(), count_traces() as traced:
                 result = function(state, given)
             outcomes.append((result, state["total"], state["seen"], given))
         same(outcomes[1], outcomes[0], tolerance=1e-6)
-        assert traced.count == traces
+        assert traced.call_count == traces
 
 
 def test_modules():
@@ -200,10 +188,6 @@ def drop_layer(model):
 
 def tie(model):
     model.layers[2].weight = model.layers[0].weight
-
-
-def evaluate(model):
-    model.eval()
 
 
 def test_values_are_not_part_of_a_trace():
@@ -331,13 +315,13 @@ def modes(x):
 def test_the_state_of_the_process_is_seen():
     kept(modes, x)
     torch._dynamo.reset()
-    with Traced() as traced:
+    with count_traces() as traced:
         same(torch.compile(modes)(x.to(DEVICE)), x * 2)
-    assert traced.count == 1
-    with torch.inference_mode(), Traced() as traced:
+    assert traced.call_count == 1
+    with torch.inference_mode(), count_traces() as traced:
         torch._dynamo.reset()
         same(torch.compile(modes)(x.to(DEVICE)), x * 2 + 1)
-    assert traced.count == 1
+    assert traced.call_count == 1
     default = torch.get_default_dtype()
     try:
         torch.set_default_dtype(torch.float64)
@@ -348,11 +332,11 @@ def test_the_state_of_the_process_is_seen():
 
 def test_guards_are_those_of_a_trace():
     kept(two, x, x + 1, True)
-    with torch.no_grad(), Traced() as traced:
+    with torch.no_grad(), count_traces() as traced:
         # The frame is restored here; what differs from it is traced.
         for given in [(x, x + 1, True), (x, x + 1, False), (x[:2], x[:2] + 1, True)]:
             same(torch.compile(two)(*on_tpu(given)), two(*copied(given)))
-    assert traced.count == 2
+    assert traced.call_count == 2
 
 
 def test_sizes_that_vary_after_a_restored_trace():
@@ -361,12 +345,12 @@ def test_sizes_that_vary_after_a_restored_trace():
 
     kept(scaled, torch.ones(5, 4))
     torch._dynamo.reset()
-    with torch.no_grad(), Traced() as traced:
+    with torch.no_grad(), count_traces() as traced:
         function = torch.compile(scaled)
         for n in (5, 6, 7, 8):
             same(function(torch.ones(n, 4, device=DEVICE)), torch.full((n, 4), float(n)))
     # As without the store: the second size shows that it varies.
-    assert traced.count == 1
+    assert traced.call_count == 1
 
 
 def test_random_numbers():
@@ -423,10 +407,10 @@ def test_not_kept():
             for _ in range(2):
                 retraced(function, x)
     for _ in range(2):
-        with Traced() as traced, torch.no_grad():
+        with count_traces() as traced, torch.no_grad():
             torch._dynamo.reset()
             same(torch.compile(breaks)(x.to(DEVICE)), breaks(x))
-        assert traced.count >= 1
+        assert traced.call_count >= 1
 
 
 def test_gradients_are_traced_every_time():
@@ -445,10 +429,10 @@ def test_other_backends_and_devices_pass_through():
     for backend, device in (("aot_eager", DEVICE), ("eager", "cpu"), ("inductor", "cpu")):
         for _ in range(2):
             torch._dynamo.reset()
-            with torch.no_grad(), inductor, Traced() as traced:
+            with torch.no_grad(), inductor, count_traces() as traced:
                 expected = modes(x)
                 same(torch.compile(modes, backend=backend)(x.to(device)), expected)
-            assert traced.count == 1
+            assert traced.call_count == 1
 
 
 def test_torn_entries_are_traced(monkeypatch):

@@ -1,9 +1,9 @@
 """One trace: what it depends on, and what Dynamo made of it."""
 
+import contextlib
 import copy
 import dataclasses
 import functools
-import hashlib
 import importlib
 import itertools
 import marshal
@@ -11,7 +11,7 @@ import os
 import sys
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch._dynamo import bytecode_transformation
@@ -25,7 +25,7 @@ from torch._guards import Guard, GuardsSet, TracingContext
 
 from ..inference import Program
 from . import graph
-from .facts import Facts, NoFact
+from .facts import Facts, NoFact, digest
 
 
 def _started() -> float:
@@ -50,7 +50,7 @@ _STARTED = _started()
 @functools.lru_cache(maxsize=4096)
 def _file_digest(path: str, modified: int) -> str:
     with open(path, "rb") as file:
-        return hashlib.blake2b(file.read(), digest_size=16).hexdigest()
+        return digest(file.read())
 
 
 def _file(path: str) -> str:
@@ -87,21 +87,20 @@ class Entry:
     automatic_dynamic: list
     side_effects: tuple
 
-    def difference(self, facts: Facts) -> str | None:
-        """Why this is not what Dynamo would find; None where it is."""
+    def check(self, facts: Facts) -> None:
+        """Raises NoFact with the reason why this is not what Dynamo would find."""
         for path, expected in self.files.items():
             if _file(path) != expected:
-                return f"{path} has changed"
+                raise NoFact(f"{path} has changed")
         ordered = (((source, _KEYS, {}), keys) for source, keys in self.key_order)
         guarded = zip(self.guards, self.facts, strict=True)
         for (source, kind, arguments), expected in itertools.chain(guarded, ordered):
             try:
                 found = facts.of(kind, source, arguments)
             except Exception as error:
-                return f"{source.name}: {error}"
+                raise NoFact(f"{source.name}: {error}") from error
             if found != expected:
-                return f"{source.name} ({kind}) was {expected}, is {found}"
-        return None
+                raise NoFact(f"{source.name} ({kind}) was {expected}, is {found}")
 
 
 class _Graph(OutputGraphCommon):
@@ -256,37 +255,53 @@ def _value(what: str, name: str, global_scope: dict) -> object:
     return found if isinstance(found, dict) else found.__dict__
 
 
-def install_globals(entry: Entry, global_scope: dict) -> list[str]:
-    """Gives the frame's globals the names that sources and code use. Returns the new ones. Raises
-    NoFact where a name is taken."""
-    new = []
-    # Dynamo numbers such names, and takes none twice.
+def _reserve_numbers(entry: Entry) -> None:
+    """Dynamo numbers the names it gives to globals, and takes none twice."""
     numbers = [int(n.rpartition("_")[2]) for n, what, _ in entry.globals if what == "builtins"]
     skip = max(numbers, default=-1)
     bytecode_transformation._unique_id_counter = itertools.count(
         max(next(bytecode_transformation._unique_id_counter), skip + 1)
     )
-    for name, what, own_name in entry.globals:
-        value = _value(what, own_name, global_scope)
-        if name not in global_scope:
-            global_scope[name] = value
-            new.append(name)
-        elif global_scope[name] is not value:
-            for installed in new:
-                del global_scope[installed]
-            raise NoFact(f"the global {name} is taken")
-    return new
+
+
+@contextlib.contextmanager
+def _globals_installed(entry: Entry, global_scope: dict) -> Iterator[None]:
+    """The frame's globals have the names that sources and code use; those that are new are removed
+    again after an error. Raises NoFact where a name is taken."""
+    _reserve_numbers(entry)
+    new = []
+    try:
+        for name, what, own_name in entry.globals:
+            value = _value(what, own_name, global_scope)
+            if name not in global_scope:
+                global_scope[name] = value
+                new.append(name)
+            elif global_scope[name] is not value:
+                raise NoFact(f"the global {name} is taken")
+        yield
+    except BaseException:
+        for name in new:
+            del global_scope[name]
+        raise
 
 
 def restored(
     entry: Entry, code: types.CodeType, global_scope: dict, local_scope: dict, closure
-) -> DynamoOutput | None:
-    """What Dynamo's `compile_frame` returns, without tracing. None where the graph is no program
-    here."""
+) -> DynamoOutput:
+    """What Dynamo's `compile_frame` returns, without tracing. Raises NoFact where that would be
+    something else."""
+    with _globals_installed(entry, global_scope):
+        entry.check(Facts(global_scope, local_scope))
+        return _made(entry, code, global_scope, local_scope, closure)
+
+
+def _made(
+    entry: Entry, code: types.CodeType, global_scope: dict, local_scope: dict, closure
+) -> DynamoOutput:
     program = dataclasses.replace(entry.program, graph=graph.read(entry.graph))
     run: Callable | None = program.prepared()
     if run is None:
-        return None
+        raise NoFact("a graph that is no program here")
     guards = [_guard(*g) for g in entry.guards]
     from torch._dynamo import convert_frame
 

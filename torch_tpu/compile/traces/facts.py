@@ -66,12 +66,28 @@ def digest(*parts: object) -> str:
     return text.hexdigest()
 
 
+def canonical(value: object, other: Callable[[object], object]) -> object:
+    """A constant, however its sets are ordered; what `other` says of what is none."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return (kind.__name__, repr(value))
+    if kind in (tuple, list, torch.Size):
+        return (kind.__name__, *(canonical(v, other) for v in value))
+    if kind in (set, frozenset):
+        return (kind.__name__, *sorted(repr(canonical(v, other)) for v in value))
+    if kind is dict:
+        return ("dict", *((canonical(k, other), canonical(v, other)) for k, v in value.items()))
+    if kind is slice:
+        return ("slice", *(canonical(v, other) for v in (value.start, value.stop, value.step)))
+    return other(value)
+
+
 def code_digest(code: types.CodeType) -> str:
     """Of what the code does, wherever it stands. Not `marshal`, whose bytes depend on how often
-    its constants are referred to, nor `repr`, which orders sets by their hashes."""
+    its constants are referred to."""
     return digest(
         code.co_code,
-        *(_constant(c) for c in code.co_consts),
+        canonical(code.co_consts, code_digest),  # other constants are the code of inner functions
         code.co_names,
         code.co_varnames,
         code.co_freevars,
@@ -79,16 +95,6 @@ def code_digest(code: types.CodeType) -> str:
         (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags),
         code.co_exceptiontable,
     )
-
-
-def _constant(value: object) -> object:
-    if isinstance(value, types.CodeType):
-        return ("code", code_digest(value))
-    if isinstance(value, frozenset):
-        return ("frozenset", sorted(repr(_constant(v)) for v in value))
-    if type(value) is tuple:
-        return tuple(_constant(v) for v in value)
-    return (type(value).__name__, repr(value))
 
 
 def _functions_of(value: object) -> list[types.FunctionType]:
@@ -121,12 +127,11 @@ class Facts:
 
     def of(self, kind: str, source, arguments: dict) -> object:
         """What the guard `kind` of the value at `source` checks. Raises NoFact."""
-        rule = _RULES.get(kind)
-        if rule is None:
-            raise NoFact(f"a guard {kind}")
         if kind in _OF_PROCESS:
             return None
-        return rule(self, self.value(source), arguments)
+        if kind not in _RULES:
+            raise NoFact(f"a guard {kind}")
+        return _RULES[kind](self, self.value(source), arguments)
 
     def _number(self, value: object) -> int | None:
         """Which of the values looked at this is: two sources that lead to one object lead to one
@@ -164,7 +169,7 @@ class Facts:
                     for name, value in list(vars(base).items()):
                         for function in _functions_of(value):
                             _refuse_constant(function)
-                            parts.extend((name, self._code(function.__code__)))
+                            parts.append((name, self._code(function.__code__)))
             if issubclass(cls, enum.Enum):
                 parts.extend((member.name, self.constant(member.value)) for member in cls)
             number = self._numbered(cls) if "<locals>" in cls.__qualname__ else None
@@ -173,19 +178,7 @@ class Facts:
         return found
 
     def constant(self, value: object) -> object:
-        kind = type(value)
-        if kind in _PLAIN:
-            return (kind.__name__, repr(value))
-        if kind in (tuple, list, torch.Size):
-            return (kind.__name__, *(self.constant(v) for v in value))
-        if kind in (set, frozenset):
-            return (kind.__name__, *sorted(repr(self.constant(v)) for v in value))
-        if kind is dict:
-            pairs = ((self.constant(k), self.constant(v)) for k, v in value.items())
-            return ("dict", *pairs)
-        if kind is slice:
-            return ("slice", *map(self.constant, (value.start, value.stop, value.step)))
-        return self.identity(value)
+        return canonical(value, self.identity)
 
     def identity(self, value: object) -> object:
         """Which object this is, for objects that have a name."""
@@ -318,16 +311,13 @@ _OF_PROCESS = (
     "DEFAULT_DEVICE",
     "AUTOGRAD_SAVED_TENSORS_HOOKS",
 )
-_RULES.update(dict.fromkeys(_OF_PROCESS, lambda facts, value, arguments: None))
 
 
 def _settings(config: types.ModuleType) -> str:
     """Not `get_hash`, which takes sets in any order."""
     ignored = config._compile_ignored_keys
-    settings = ((k, v) for k, v in config.get_config_copy().items() if k not in ignored)
-    return digest(
-        *((k, sorted(map(repr, v)) if isinstance(v, (set, frozenset)) else v) for k, v in settings)
-    )
+    settings = {k: v for k, v in config.get_config_copy().items() if k not in ignored}
+    return digest(canonical(settings, repr))
 
 
 def state() -> object:

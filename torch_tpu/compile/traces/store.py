@@ -20,7 +20,7 @@ from torch_tpu import _C
 from ..fingerprint import fingerprint
 from ..inference import Program
 from . import entry as entries
-from .facts import Facts, NoFact, code_digest, digest, state
+from .facts import NoFact, code_digest, digest, state
 from .pickling import dumps
 
 log = logging.getLogger(__name__)
@@ -68,8 +68,8 @@ def _serves(compiler_fn: Callable) -> bool:
     return getattr(backend, "compiler_fn", backend) is tpu
 
 
-def _key(code: types.CodeType, global_scope: dict, one_graph: bool) -> str:
-    return "torch_tpu trace " + digest(
+def _key(code: types.CodeType, global_scope: dict, one_graph: bool) -> bytes:
+    key = digest(
         fingerprint(),
         torch.__version__,
         sys.version,
@@ -81,10 +81,11 @@ def _key(code: types.CodeType, global_scope: dict, one_graph: bool) -> str:
         one_graph,
         state(),
     )
+    return f"torch_tpu trace {key}".encode()
 
 
-def _stored(key: str) -> list[bytes]:
-    stored = _C.load_cached(key.encode())
+def _stored(key: bytes) -> list[bytes]:
+    stored = _C.load_cached(key)
     return pickle.loads(stored) if stored is not None else []
 
 
@@ -102,34 +103,29 @@ def _without_collections():
 
 
 @_without_collections()
-def _find(key: str, code: types.CodeType, global_scope: dict, local_scope: dict, closure):
+def _find(key: bytes, code: types.CodeType, global_scope: dict, local_scope: dict, closure):
     """A stored trace that is this frame's, or None."""
     for stored in _stored(key):
         try:
             entry = pickle.loads(stored)
-            new = entries.install_globals(entry, global_scope)
-            reason = entry.difference(Facts(global_scope, local_scope))
-            if reason is None:
-                found = entries.restored(entry, code, global_scope, local_scope, closure)
-                if found is not None:
-                    log.debug("%s: its trace is read from disk", code.co_qualname)
-                    return found
+            found = entries.restored(entry, code, global_scope, local_scope, closure)
+            log.debug("%s: its trace is read from disk", code.co_qualname)
+            return found
+        except NoFact as reason:
             log.debug("%s: a stored trace is another: %s", code.co_qualname, reason)
-            for name in new:
-                del global_scope[name]
         except Exception:
             # Whatever is wrong with it, the frame can be traced.
             log.debug("%s: a stored trace cannot be used", code.co_qualname, exc_info=True)
     return None
 
 
-def _keep(key: str, traced, code: types.CodeType, before: set[str], seen: dict) -> None:
+def _keep(key: bytes, traced, code: types.CodeType, before: set[str], seen: dict) -> None:
     programs = _compiled.programs
     if not programs or programs[-1] is None:
         return
     entry = dumps(entries.written(traced, programs[-1], before, seen))
     others = [s for s in _stored(key) if s != entry]
-    _C.store_cached(key.encode(), pickle.dumps([entry, *others[: _KEPT - 1]]))
+    _C.store_cached(key, pickle.dumps([entry, *others[: _KEPT - 1]]))
     log.debug("%s: its trace is stored (%d bytes)", code.co_qualname, len(entry))
 
 
